@@ -1,0 +1,1 @@
+"""Multi-Level Local SGD for Flower."""

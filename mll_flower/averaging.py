@@ -1,0 +1,290 @@
+"""Averages of models: v-averages inside a hub and H-mixing between hubs.
+
+A model travels as a Flower ``ArrayRecord`` (one array a layer). For arithmetic it is
+*flat*: one contiguous vector for each dtype, so that one pass over memory averages it.
+All averages of the project (simulation, deployment, plugin) end in `weighted_sum`, which
+adds in the order given and in the arrays' own precision. That makes it equal to
+Flower's ``aggregate_arrayrecords`` to the bit for floating point arrays; integer arrays
+(BatchNorm's counters) are averaged in float64 and rounded back to their dtype.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal, cast
+
+import numpy as np
+from flwr.app import Array, ArrayRecord
+from numpy.typing import NDArray
+
+Vector = NDArray[Any]
+Flat = dict[str, Vector]
+"""A flat model: dtype name -> the entries of that dtype, in order, as one vector."""
+
+AbsentRule = Literal["keep", "renormalise"]
+ABSENT_RULES: tuple[AbsentRule, ...] = ("keep", "renormalise")
+
+# Elements a block: the block of the sum and of its scratch space stay in the L2 cache.
+_BLOCK = 1 << 14
+
+
+def weighted_sum(
+    vectors: Sequence[Vector], factors: Sequence[float], out: Vector | None = None
+) -> Vector:
+    """Sum of ``factors[i] * vectors[i]``, in this order, in the vectors' dtype.
+
+    Parameters
+    ----------
+    vectors : Sequence[ndarray]
+        One-dimensional arrays of one dtype and length.
+    factors : Sequence[float]
+        One factor for each vector.
+    out : ndarray, optional
+        Where to write the sum; must not overlap the vectors.
+
+    Returns
+    -------
+    ndarray
+        The sum, with the dtype of the vectors.
+    """
+    if len(vectors) != len(factors) or not vectors:
+        raise ValueError(
+            f"{len(vectors)} vectors and {len(factors)} factors: give one factor a vector, "
+            "and at least one vector"
+        )
+    first = vectors[0]
+    if not np.issubdtype(first.dtype, np.inexact):
+        exact = weighted_sum([x.astype(np.float64) for x in vectors], factors)
+        rounded = np.rint(exact).astype(first.dtype)
+        if out is None:
+            return rounded
+        out[...] = rounded
+        return out
+    if out is None:
+        out = np.empty_like(first)
+    scales = [float(factor) for factor in factors]
+    scratch = np.empty(min(_BLOCK, first.size), dtype=first.dtype)
+    for low in range(0, first.size, _BLOCK):
+        block = out[low : low + _BLOCK]
+        product = scratch[: block.size]
+        np.multiply(first[low : low + _BLOCK], scales[0], out=block)
+        for vector, scale in zip(vectors[1:], scales[1:], strict=True):
+            np.multiply(vector[low : low + _BLOCK], scale, out=product)
+            block += product
+    return out
+
+
+@lru_cache(maxsize=4096)
+def _npy_header(header: bytes) -> tuple[np.dtype[Any], tuple[int, ...], bool]:
+    """Parse an .npy header; the same few headers come back with every message."""
+    stream = io.BytesIO(header)
+    version = np.lib.format.read_magic(stream)
+    read = (
+        np.lib.format.read_array_header_1_0
+        if version == (1, 0)
+        else np.lib.format.read_array_header_2_0
+    )
+    shape, fortran, dtype = read(stream)
+    if dtype.hasobject:
+        raise ValueError("an array of Python objects cannot be averaged: send numbers")
+    return dtype, shape, fortran
+
+
+def array_view(array: Array) -> Vector:
+    """Read a Flower ``Array`` as a flat vector, without a copy where that is possible."""
+    data = array.data
+    if array.stype != "numpy.ndarray":
+        raise ValueError(
+            f"array of serialisation type {array.stype!r}: only 'numpy.ndarray' can be averaged"
+        )
+    size = 10 + int.from_bytes(data[8:10], "little")
+    if data[6:7] != b"\x01":
+        size = 12 + int.from_bytes(data[8:12], "little")
+    dtype, shape, fortran = _npy_header(data[:size])
+    vector = np.frombuffer(data, dtype=dtype, count=int(np.prod(shape)), offset=size)
+    if fortran:
+        vector = vector.reshape(shape, order="F").ravel()
+    return vector if dtype.isnative else vector.astype(dtype.newbyteorder("="))
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Names, shapes and dtypes of a model's arrays: how a flat model is laid out.
+
+    Parameters
+    ----------
+    names : tuple[str, ...]
+        Keys of the arrays, in order.
+    shapes : tuple[tuple[int, ...], ...]
+        Shape of each array.
+    dtypes : tuple[str, ...]
+        NumPy dtype name of each array.
+    """
+
+    names: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    dtypes: tuple[str, ...]
+
+    @classmethod
+    def of(cls, arrays: Mapping[str, Array | Vector]) -> Layout:
+        """Layout of an ``ArrayRecord`` or of a dict of NumPy arrays."""
+        return cls(
+            tuple(arrays),
+            tuple(tuple(int(n) for n in array.shape) for array in arrays.values()),
+            tuple(str(array.dtype) for array in arrays.values()),
+        )
+
+    def slices(self) -> list[tuple[str, slice]]:
+        """For each array, its dtype and its place in that dtype's vector."""
+        ends: dict[str, int] = {}
+        places = []
+        for shape, dtype in zip(self.shapes, self.dtypes, strict=True):
+            start = ends.get(dtype, 0)
+            ends[dtype] = start + int(np.prod(shape))
+            places.append((dtype, slice(start, ends[dtype])))
+        return places
+
+    def empty(self) -> Flat:
+        """Return an uninitialised flat model."""
+        sizes: dict[str, int] = {}
+        for dtype, place in self.slices():
+            sizes[dtype] = place.stop
+        return {dtype: np.empty(size, dtype=dtype) for dtype, size in sizes.items()}
+
+    def mismatch(self, arrays: Mapping[str, Array | Vector]) -> str | None:
+        """Say how ``arrays`` differ from this layout; None if they do not."""
+        if set(arrays) != set(self.names):
+            missing = sorted(set(self.names) - set(arrays))
+            extra = sorted(set(arrays) - set(self.names))
+            return f"other keys (missing {missing}, not expected {extra})"
+        for name, shape, dtype in zip(self.names, self.shapes, self.dtypes, strict=True):
+            if tuple(arrays[name].shape) != shape:
+                return f"{name!r} has shape {tuple(arrays[name].shape)}, expected {shape}"
+            if str(arrays[name].dtype) != dtype:
+                return f"{name!r} has dtype {arrays[name].dtype}, expected {dtype}"
+        return None
+
+    def flatten(self, arrays: Mapping[str, Array | Vector]) -> Flat:
+        """Copy ``arrays`` into a flat model."""
+        flat = self.empty()
+        for name, (dtype, place) in zip(self.names, self.slices(), strict=True):
+            flat[dtype][place] = _vector(arrays[name])
+        return flat
+
+    def arrays(self, flat: Flat) -> dict[str, Vector]:
+        """Views of a flat model under its names and in its shapes."""
+        return {
+            name: flat[dtype][place].reshape(shape)
+            for name, shape, (dtype, place) in zip(
+                self.names, self.shapes, self.slices(), strict=True
+            )
+        }
+
+    def record(self, flat: Flat) -> ArrayRecord:
+        """Return a flat model as an ``ArrayRecord``."""
+        record = ArrayRecord()
+        for (name, array), header in zip(self.arrays(flat).items(), self._headers(), strict=True):
+            record[name] = Array(
+                dtype=str(array.dtype),
+                shape=array.shape,
+                stype="numpy.ndarray",
+                data=header + array.tobytes(),
+            )
+        return record
+
+    def _headers(self) -> list[bytes]:
+        return [
+            _make_header(shape, dtype)
+            for shape, dtype in zip(self.shapes, self.dtypes, strict=True)
+        ]
+
+
+@lru_cache(maxsize=4096)
+def _make_header(shape: tuple[int, ...], dtype: str) -> bytes:
+    stream = io.BytesIO()
+    description = np.lib.format.dtype_to_descr(np.dtype(dtype))
+    np.lib.format.write_array_header_1_0(
+        stream, {"shape": shape, "fortran_order": False, "descr": cast(str, description)}
+    )
+    return stream.getvalue()
+
+
+def _vector(array: Array | Vector) -> Vector:
+    return array_view(array) if isinstance(array, Array) else np.ravel(array)
+
+
+def average_records(
+    layout: Layout, records: Sequence[Mapping[str, Array | Vector]], factors: Sequence[float]
+) -> Flat:
+    """Weighted sum of models that came as records, read in place."""
+    flat = layout.empty()
+    for name, (dtype, place) in zip(layout.names, layout.slices(), strict=True):
+        vectors = [_vector(record[name]) for record in records]
+        weighted_sum(vectors, factors, out=flat[dtype][place])
+    return flat
+
+
+def combine(models: Sequence[Flat], factors: Sequence[float]) -> Flat:
+    """Weighted sum of flat models."""
+    return {dtype: weighted_sum([model[dtype] for model in models], factors) for dtype in models[0]}
+
+
+def mix(models: Sequence[Flat], matrix: NDArray[np.float64]) -> list[Flat]:
+    """Rule 2: y(d) = sum over j of H[j, d] z(j), for all hubs from the same z."""
+    mixed = []
+    for column in np.asarray(matrix).T:
+        sources = np.flatnonzero(column)
+        mixed.append(combine([models[j] for j in sources], [float(column[j]) for j in sources]))
+    return mixed
+
+
+def absent_factors(
+    weights: Sequence[float], arrived: Sequence[bool], absent: AbsentRule = "keep"
+) -> tuple[list[float], float]:
+    """Factors of the v-average when some of a hub's workers are absent (rule 6).
+
+    Parameters
+    ----------
+    weights : Sequence[float]
+        w(i) of all the hub's workers.
+    arrived : Sequence[bool]
+        Which of them sent a model.
+    absent : {"keep", "renormalise"}
+        Whether the absent workers' shares stay with the model that the hub sent, or the
+        arrived shares are divided by their sum.
+
+    Returns
+    -------
+    tuple[list[float], float]
+        Factors of the arrived models, in order, and of the model that the hub sent.
+        With nobody there the hub's model stays, under either rule.
+    """
+    if absent not in ABSENT_RULES:
+        raise ValueError(f"absent={absent!r}: choose one of {', '.join(ABSENT_RULES)}")
+    present = [w for w, here in zip(weights, arrived, strict=True) if here]
+    if not present:
+        return [], 1.0
+    if absent == "renormalise":
+        total = sum(present)
+        return [w / total for w in present], 0.0
+    total = sum(weights)
+    missing = sum(w for w, here in zip(weights, arrived, strict=True) if not here)
+    return [w / total for w in present], missing / total
+
+
+def is_finite(flat: Flat) -> bool:
+    """Whether every number of a flat model is finite."""
+    return all(bool(np.isfinite(vector).all()) for vector in flat.values())
+
+
+def distance(a: Flat, b: Flat) -> float:
+    """Euclidean distance between two models, over their floating point entries."""
+    total = 0.0
+    for dtype, vector in a.items():
+        if np.issubdtype(vector.dtype, np.inexact):
+            difference = vector.astype(np.float64) - b[dtype]
+            total += float(difference @ difference)
+    return float(np.sqrt(total))

@@ -1,0 +1,157 @@
+"""Hub graphs: by name, from networkx, or from a file."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+import numpy as np
+
+
+def _grid(hubs: int, _: int) -> nx.Graph[Any]:
+    rows = max(r for r in range(1, math.isqrt(hubs) + 1) if hubs % r == 0)
+    return nx.grid_2d_graph(rows, hubs // rows)
+
+
+def _star(hubs: int, _: int) -> nx.Graph[Any]:
+    return nx.star_graph(hubs - 1)
+
+
+def _ring(hubs: int, _: int) -> nx.Graph[Any]:
+    # A cycle of one or two hubs is a path: no self-loops, no double edges.
+    return nx.cycle_graph(hubs) if hubs > 2 else nx.path_graph(hubs)
+
+
+def _random_regular(hubs: int, seed: int) -> nx.Graph[Any]:
+    # Degree 3 where the parity allows it, else 4 or what few hubs can have.
+    degree = 3 if hubs % 2 == 0 else 4
+    if hubs <= degree:
+        return nx.complete_graph(hubs)
+    return _connected(lambda s: nx.random_regular_graph(degree, hubs, seed=s), seed)
+
+
+def _erdos_renyi(hubs: int, seed: int) -> nx.Graph[Any]:
+    # Twice the threshold of connectivity.
+    probability = min(1.0, 2 * math.log(max(hubs, 2)) / hubs)
+    return _connected(lambda s: nx.gnp_random_graph(hubs, probability, seed=s), seed)
+
+
+def _watts_strogatz(hubs: int, seed: int) -> nx.Graph[Any]:
+    if hubs <= 4:
+        return nx.complete_graph(hubs)
+    return nx.connected_watts_strogatz_graph(hubs, 4, 0.2, tries=200, seed=seed)
+
+
+GRAPHS: dict[str, Callable[[int, int], nx.Graph[Any]]] = {
+    "complete": lambda hubs, _: nx.complete_graph(hubs),
+    "path": lambda hubs, _: nx.path_graph(hubs),
+    "ring": _ring,
+    "star": _star,
+    "grid": _grid,
+    "random-regular": _random_regular,
+    "erdos-renyi": _erdos_renyi,
+    "watts-strogatz": _watts_strogatz,
+}
+"""The graphs that have a name: (hubs, seed) -> graph."""
+
+
+def hub_graph(source: str | Path | nx.Graph[Any], hubs: int, seed: int = 0) -> nx.Graph[int]:
+    """Make and check a hub graph with nodes 0 to hubs - 1.
+
+    Parameters
+    ----------
+    source : str, Path or networkx.Graph
+        A name of `GRAPHS`, a graph, or a file: ``.graphml``, ``.json`` (node-link), or text
+        that is either an adjacency matrix (as many rows as hubs, of as many numbers) or an
+        edge list (two nodes a line).
+    hubs : int
+        D.
+    seed : int
+        Seed of the random graphs.
+    """
+    if isinstance(source, nx.Graph):
+        graph = source
+    elif isinstance(source, str) and source in GRAPHS:
+        graph = GRAPHS[source](hubs, seed)
+    elif isinstance(source, Path) or "/" in source or "." in source:
+        graph = _read(Path(source), hubs)
+    else:
+        raise ValueError(
+            f"graph={source!r} is not known: give the path of a file, or one of {', '.join(GRAPHS)}"
+        )
+    return _checked(graph, hubs)
+
+
+def _connected(make: Callable[[int], nx.Graph[Any]], seed: int) -> nx.Graph[Any]:
+    for attempt in range(200):
+        graph = make(seed + 7919 * attempt)
+        if nx.is_connected(graph):
+            return graph
+    raise ValueError(f"no connected random graph in 200 tries from seed {seed}: try another seed")
+
+
+def _checked(graph: nx.Graph[Any], hubs: int) -> nx.Graph[int]:
+    if graph.is_directed() or graph.is_multigraph():
+        raise ValueError("the hub graph must be a plain undirected graph: convert it to nx.Graph")
+    if len(graph) != hubs:
+        raise ValueError(f"the hub graph has {len(graph)} nodes for {hubs} hubs: make them agree")
+    loops = list(nx.selfloop_edges(graph))
+    if loops:
+        raise ValueError(
+            f"the hub graph has a self-loop at {loops[0][0]!r}: remove it (a hub always "
+            "keeps a part of its own model)"
+        )
+    if not nx.is_connected(graph):
+        parts = sorted((sorted(map(str, part)) for part in nx.connected_components(graph)), key=len)
+        raise ValueError(
+            f"the hub graph is not connected: hubs {parts[0]} have no path to the others; "
+            "add an edge between the parts"
+        )
+    nodes = list(graph.nodes)
+    order = sorted(nodes) if all(isinstance(n, (int, np.integer)) for n in nodes) else nodes
+    clean: nx.Graph[int] = nx.Graph()
+    clean.add_nodes_from(range(hubs))
+    number = {node: index for index, node in enumerate(order)}
+    clean.add_edges_from(sorted((number[i], number[j]) for i, j in graph.edges))
+    return nx.freeze(clean)
+
+
+def _read(path: Path, hubs: int) -> nx.Graph[Any]:
+    if not path.is_file():
+        raise ValueError(
+            f"graph file {path} is not there: check the path, or name one of {', '.join(GRAPHS)}"
+        )
+    try:
+        if path.suffix == ".graphml":
+            return nx.read_graphml(path, node_type=str)
+        if path.suffix == ".json":
+            data = json.loads(path.read_text())
+            return nx.node_link_graph(data, edges="links" if "links" in data else "edges")
+        return _read_text(path, hubs)
+    except (ValueError, KeyError, TypeError, SyntaxError, nx.NetworkXError) as error:
+        raise ValueError(f"graph file {path} cannot be read: {error}") from None
+
+
+def _read_text(path: Path, hubs: int) -> nx.Graph[Any]:
+    rows = [line.replace(",", " ").split() for line in path.read_text().splitlines()]
+    rows = [row for row in rows if row and not row[0].startswith("#")]
+    # Two hubs: "0 1 / 1 0" is a matrix; an edge list would have one line.
+    if len(rows) == hubs and all(len(row) == hubs for row in rows):
+        matrix = np.array(rows, dtype=float)
+        if not np.array_equal(matrix, matrix.T):
+            raise ValueError("the adjacency matrix is not symmetric: the hub graph is undirected")
+        return nx.from_numpy_array(matrix != 0)
+    graph: nx.Graph[Any] = nx.Graph()
+    numbers = all(cell.isdigit() for row in rows for cell in row[:2])
+    for row in rows:
+        if len(row) < 2:
+            raise ValueError(f"line {' '.join(row)!r}: an edge is two nodes")
+        i, j = (int(row[0]), int(row[1])) if numbers else (row[0], row[1])
+        graph.add_edge(i, j)
+    if numbers:
+        graph.add_nodes_from(range(hubs))
+    return graph
