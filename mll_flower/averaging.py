@@ -236,7 +236,7 @@ def mix(models: Sequence[Flat], matrix: NDArray[np.float64]) -> list[Flat]:
     """Rule 2: y(d) = sum over j of H[j, d] z(j), for all hubs from the same z."""
     mixed = []
     for column in np.asarray(matrix).T:
-        sources = np.flatnonzero(column)
+        sources = np.flatnonzero(column).tolist()
         mixed.append(combine([models[j] for j in sources], [float(column[j]) for j in sources]))
     return mixed
 

@@ -14,23 +14,21 @@ import numpy as np
 
 def _grid(hubs: int, _: int) -> nx.Graph[Any]:
     rows = max(r for r in range(1, math.isqrt(hubs) + 1) if hubs % r == 0)
-    return nx.grid_2d_graph(rows, hubs // rows)
-
-
-def _star(hubs: int, _: int) -> nx.Graph[Any]:
-    return nx.star_graph(hubs - 1)
+    graph: nx.Graph[Any] = nx.grid_2d_graph(rows, hubs // rows)
+    return graph
 
 
 def _ring(hubs: int, _: int) -> nx.Graph[Any]:
     # A cycle of one or two hubs is a path: no self-loops, no double edges.
-    return nx.cycle_graph(hubs) if hubs > 2 else nx.path_graph(hubs)
+    graph: nx.Graph[Any] = nx.cycle_graph(hubs) if hubs > 2 else nx.path_graph(hubs)
+    return graph
 
 
 def _random_regular(hubs: int, seed: int) -> nx.Graph[Any]:
     # Degree 3 where the parity allows it, else 4 or what few hubs can have.
     degree = 3 if hubs % 2 == 0 else 4
     if hubs <= degree:
-        return nx.complete_graph(hubs)
+        return GRAPHS["complete"](hubs, seed)
     return _connected(lambda s: nx.random_regular_graph(degree, hubs, seed=s), seed)
 
 
@@ -42,15 +40,16 @@ def _erdos_renyi(hubs: int, seed: int) -> nx.Graph[Any]:
 
 def _watts_strogatz(hubs: int, seed: int) -> nx.Graph[Any]:
     if hubs <= 4:
-        return nx.complete_graph(hubs)
-    return nx.connected_watts_strogatz_graph(hubs, 4, 0.2, tries=200, seed=seed)
+        return GRAPHS["complete"](hubs, seed)
+    graph: nx.Graph[Any] = nx.connected_watts_strogatz_graph(hubs, 4, 0.2, tries=200, seed=seed)
+    return graph
 
 
 GRAPHS: dict[str, Callable[[int, int], nx.Graph[Any]]] = {
     "complete": lambda hubs, _: nx.complete_graph(hubs),
     "path": lambda hubs, _: nx.path_graph(hubs),
     "ring": _ring,
-    "star": _star,
+    "star": lambda hubs, _: nx.star_graph(hubs - 1),
     "grid": _grid,
     "random-regular": _random_regular,
     "erdos-renyi": _erdos_renyi,
@@ -117,7 +116,8 @@ def _checked(graph: nx.Graph[Any], hubs: int) -> nx.Graph[int]:
     clean.add_nodes_from(range(hubs))
     number = {node: index for index, node in enumerate(order)}
     clean.add_edges_from(sorted((number[i], number[j]) for i, j in graph.edges))
-    return nx.freeze(clean)
+    frozen: nx.Graph[int] = nx.freeze(clean)
+    return frozen
 
 
 def _read(path: Path, hubs: int) -> nx.Graph[Any]:

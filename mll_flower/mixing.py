@@ -51,8 +51,7 @@ def mixing_matrix(
     if isinstance(rule, Path) or "/" in rule or "." in rule:
         return load_mixing(rule, graph, shares)
     raise ValueError(
-        f"mixing={rule!r} is not known: give the path of a file, or one of "
-        f"auto, {', '.join(RULES)}"
+        f"mixing={rule!r} is not known: give the path of a file, or one of auto, {', '.join(RULES)}"
     )
 
 
@@ -116,10 +115,10 @@ def _optimal(graph: nx.Graph[int], b: FloatArray) -> FloatArray:
     rows = np.concatenate([i * hubs + j, j * hubs + i, i * hubs + i, j * hubs + j])
     cross = 1 / (root[i] * root[j])
     values = np.concatenate([cross, cross, -1 / b[i], -1 / b[j]])
-    operator = scipy.sparse.csr_array(
+    operator: Any = scipy.sparse.csr_array(
         (values, (rows, np.tile(e, 4))), shape=(hubs * hubs, edges)
     )
-    incidence = scipy.sparse.csr_array(
+    incidence: Any = scipy.sparse.csr_array(
         (np.ones(2 * edges), (np.concatenate([i, j]), np.tile(e, 2))), shape=(hubs, edges)
     )
     # Scaled to the size of b, so that the solver's tolerances fit any number of hubs.
@@ -195,8 +194,8 @@ def _fail(wrong: NDArray[np.bool_], values: FloatArray, condition: str) -> None:
         raise ValueError(f"{condition}: {values[row, column]:.3g} at {where}")
 
 
-def zeta(matrix: ArrayLike | scipy.sparse.sparray) -> float:
-    """Second largest eigenvalue modulus of an H that meets `check_mixing`.
+def zeta(matrix: Any) -> float:
+    """Second largest eigenvalue modulus of an H (dense or sparse) that meets `check_mixing`.
 
     Detailed balance makes H similar to a symmetric matrix. Large ones are solved sparsely,
     by shift and invert at both ends of the spectrum, where eigenvalues crowd together.
