@@ -109,23 +109,23 @@ class HubNetwork:
     @cached_property
     def hub_weights(self) -> FloatArray:
         """The sum of each hub's workers' weights."""
-        totals: FloatArray = np.bincount(self.hub_of, weights=self.w, minlength=self.hubs)
-        return totals
+        totals = np.bincount(self.hub_of, weights=self.w, minlength=self.hubs)
+        return np.asarray(totals, dtype=np.float64)
 
     @cached_property
     def a(self) -> FloatArray:
         """a(i): each worker's share of all weights."""
-        return self.w / self.w.sum()
+        return np.asarray(self.w / self.w.sum())
 
     @cached_property
     def b(self) -> FloatArray:
         """b(d): each hub's share of all weights."""
-        return self.hub_weights / self.w.sum()
+        return np.asarray(self.hub_weights / self.w.sum())
 
     @cached_property
     def v(self) -> FloatArray:
         """v(i): each worker's share of its hub's weights."""
-        return self.w / self.hub_weights[self.hub_of]
+        return np.asarray(self.w / self.hub_weights[self.hub_of])
 
     def members(self, hub: int) -> NDArray[np.int64]:
         """M(d): the workers of a hub."""
