@@ -1,0 +1,41 @@
+"""What is learnt: data sets, partitions, models, and the task that ties them together.
+
+Importing this package loads neither torch nor any data library.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from mll_flower.tasks.data import Dataset, known_datasets, load_dataset, parse_dataset
+from mll_flower.tasks.models import binary_labels, build_model, known_models
+from mll_flower.tasks.partitions import (
+    KNOWN_PARTITIONS,
+    PartitionSpec,
+    parse_partition,
+    partition,
+)
+
+if TYPE_CHECKING:
+    from mll_flower.tasks.task import Task
+
+__all__ = [
+    "KNOWN_PARTITIONS",
+    "Dataset",
+    "PartitionSpec",
+    "Task",
+    "binary_labels",
+    "build_model",
+    "known_datasets",
+    "known_models",
+    "load_dataset",
+    "parse_dataset",
+    "parse_partition",
+    "partition",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Task":  # needs torch
+        from mll_flower.tasks.task import Task
+
+        return Task
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

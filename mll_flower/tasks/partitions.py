@@ -1,0 +1,241 @@
+"""Which worker holds which rows of the training set."""
+
+from __future__ import annotations
+
+import math
+import re
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Rows = NDArray[np.int64]
+
+KNOWN_PARTITIONS = ("iid", "sized", "dirichlet(ALPHA)", "shards", "shards(N)", "by-hub")
+
+GROUP_PERCENTS = (5, 10, 20, 25, 40)
+"""What the five groups of ``sized`` hold of the data (the paper's first experiment)."""
+
+_STREAM = 0x9A27  # keeps the draws of partitions apart from those of other users of the run seed
+
+
+@dataclass(frozen=True)
+class PartitionSpec:
+    """A partition's name and its number.
+
+    Parameters
+    ----------
+    name : str
+        ``iid``, ``sized``, ``dirichlet``, ``shards`` or ``by-hub``.
+    value : float, optional
+        alpha of ``dirichlet``, shards a worker of ``shards``; None for the others.
+    """
+
+    name: str
+    value: float | None = None
+
+
+def parse_partition(spec: str) -> PartitionSpec:
+    """Read a partition's specification, without any data.
+
+    Parameters
+    ----------
+    spec : str
+        ``iid``, ``sized``, ``dirichlet(ALPHA)``, ``shards`` (two a worker), ``shards(N)`` or
+        ``by-hub``.
+
+    Returns
+    -------
+    PartitionSpec
+        Its name and number.
+
+    Raises
+    ------
+    ValueError
+        If the specification is not known, or its number is impossible.
+    """
+    match = re.fullmatch(r"\s*([a-z-]+)\s*(?:\(([^()]*)\))?\s*", spec)
+    name, argument = match.groups() if match else (None, None)
+    if name in ("iid", "sized", "by-hub") and argument is None:
+        return PartitionSpec(name)
+    if name == "shards":
+        count = 2 if argument is None else int(_number(argument, spec))
+        if count < 1 or (argument is not None and count != _number(argument, spec)):
+            raise ValueError(f"partition {spec!r}: shards a worker must be 1, 2, 3, ...")
+        return PartitionSpec(name, count)
+    if name == "dirichlet":
+        if argument is None:
+            raise ValueError(f"partition {spec!r} needs its alpha: write e.g. 'dirichlet(0.5)'")
+        alpha = _number(argument, spec)
+        if alpha <= 0:
+            raise ValueError(f"partition {spec!r}: alpha must be above 0")
+        return PartitionSpec(name, alpha)
+    raise ValueError(f"unknown partition {spec!r}: use one of {', '.join(KNOWN_PARTITIONS)}")
+
+
+def _number(text: str, spec: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise ValueError(f"partition {spec!r}: {text!r} is not a finite number")
+    return value
+
+
+def partition(spec: str, labels: NDArray[Any], hub_of: NDArray[Any], seed: int) -> list[Rows]:
+    """Split the rows of a training set among the workers.
+
+    Parameters
+    ----------
+    spec : str
+        ``iid``: shuffled, equal sizes up to one row.
+        ``sized``: the workers form five equal groups that hold 5, 10, 20, 25 and 40 % of the data,
+        evenly within a group; every hub has the same mix of groups, as far as it goes.
+        ``dirichlet(ALPHA)``: each class is divided by proportions drawn from a symmetric Dirichlet
+        distribution; the smaller alpha, the more workers differ.
+        ``shards(N)``: rows in the order of their labels are cut into N shards a worker (2 if not
+        given), dealt at random.
+        ``by-hub``: each hub sees its own classes, dealt evenly over the hubs, and its workers split
+        them at random; when there are more hubs than classes, hubs share classes in turn.
+    labels : ndarray
+        The label of each row.
+    hub_of : ndarray
+        The hub of each worker.
+    seed : int
+        The run seed; the same seed gives the same partition.
+
+    Returns
+    -------
+    list of ndarray
+        The rows of each worker, ascending. They are disjoint and cover all rows, and no worker is
+        without one.
+
+    Raises
+    ------
+    ValueError
+        If the specification is not known or leaves a worker without rows.
+    """
+    parsed = parse_partition(spec)
+    labels, hub_of = np.asarray(labels), np.asarray(hub_of)
+    workers = len(hub_of)
+    if labels.ndim != 1 or hub_of.ndim != 1 or workers == 0:
+        raise ValueError(
+            f"labels and hub_of must be one number a row and a worker, with at least one worker; "
+            f"their shapes are {labels.shape} and {hub_of.shape}"
+        )
+    if len(labels) < workers:
+        raise ValueError(
+            f"{len(labels)} rows cannot be split among {workers} workers: use at most "
+            f"{len(labels)} workers or a larger dataset"
+        )
+    source = np.random.SeedSequence((seed, _STREAM))
+    rng = np.random.default_rng(source)
+    if parsed.name == "iid":
+        # In NumPy: IidPartitioner cuts rows in their given order, takes no seed, and costs each
+        # process seconds of imports for what is one permutation.
+        parts = _deal(rng.permutation(len(labels)), workers)
+    elif parsed.name == "sized":
+        parts = _sized(len(labels), hub_of, rng)
+    elif parsed.name == "dirichlet":
+        assert parsed.value is not None
+        parts = _dirichlet(parsed.value, labels, workers, int(source.generate_state(1)[0]))
+    elif parsed.name == "shards":
+        assert parsed.value is not None
+        parts = _shards(int(parsed.value), labels, workers, rng)
+    else:
+        parts = _by_hub(labels, hub_of, rng)
+    _check_not_empty(spec, parts)
+    return [np.sort(part).astype(np.int64) for part in parts]
+
+
+def _deal(rows: Rows, parts: int) -> list[Rows]:
+    return list(np.array_split(rows, parts))
+
+
+def _sized(rows: int, hub_of: NDArray[Any], rng: np.random.Generator) -> list[Rows]:
+    workers, groups = len(hub_of), len(GROUP_PERCENTS)
+    if workers < groups:
+        raise ValueError(
+            f"partition 'sized' makes {groups} groups and needs at least {groups} workers, not "
+            f"{workers}: add workers or use 'iid'"
+        )
+    # Groups are dealt in turn along the hubs: neither within a hub nor in all do two groups differ
+    # by more than one worker.
+    group_of = np.empty(workers, dtype=np.int64)
+    group_of[np.argsort(hub_of, kind="stable")] = np.arange(workers) % groups
+    cuts = np.cumsum(GROUP_PERCENTS)[:-1] * rows // 100
+    parts: list[Rows] = [np.empty(0, np.int64)] * workers
+    for group, held in enumerate(np.split(rng.permutation(rows), cuts)):
+        members = np.flatnonzero(group_of == group)
+        for worker, part in zip(members, _deal(held, len(members)), strict=True):
+            parts[worker] = part
+    return parts
+
+
+def _dirichlet(alpha: float, labels: NDArray[Any], workers: int, seed: int) -> list[Rows]:
+    # Imported here: it takes seconds, and only this partition needs it.
+    from datasets import Dataset
+    from flwr_datasets.partitioner import DirichletPartitioner
+
+    partitioner = DirichletPartitioner(
+        num_partitions=workers,
+        partition_by="label",
+        alpha=alpha,
+        min_partition_size=1,
+        shuffle=False,
+        seed=seed,
+    )
+    partitioner.dataset = Dataset.from_dict(
+        {"label": labels, "row": np.arange(len(labels))}
+    ).with_format("numpy")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it warns at each of its ten draws that leaves one empty
+        try:
+            return [np.asarray(partitioner.load_partition(i)["row"][:]) for i in range(workers)]
+        except ValueError as error:
+            raise ValueError(
+                f"partition 'dirichlet({alpha:g})' of {len(labels)} rows left some of the "
+                f"{workers} workers without rows in every draw: use a larger alpha, fewer workers, "
+                "another seed or a larger dataset"
+            ) from error
+
+
+def _shards(count: int, labels: NDArray[Any], workers: int, rng: np.random.Generator) -> list[Rows]:
+    # In NumPy: ShardPartitioner leaves out the rows that remain when shards do not divide them.
+    total = count * workers
+    if total > len(labels):
+        raise ValueError(
+            f"partition 'shards({count})' cuts {len(labels)} rows into {total} shards for "
+            f"{workers} workers: use fewer shards or workers, or a larger dataset"
+        )
+    shuffled = rng.permutation(len(labels))
+    shards = _deal(shuffled[np.argsort(labels[shuffled], kind="stable")], total)
+    order = rng.permutation(total).reshape(workers, count)
+    return [np.concatenate([shards[shard] for shard in mine]) for mine in order]
+
+
+def _by_hub(labels: NDArray[Any], hub_of: NDArray[Any], rng: np.random.Generator) -> list[Rows]:
+    classes, hubs = np.unique(labels), np.unique(hub_of)
+    sets = min(len(classes), len(hubs))
+    set_of_worker = np.searchsorted(hubs, hub_of) % sets
+    parts: list[Rows] = [np.empty(0, np.int64)] * len(hub_of)
+    for number, own in enumerate(np.array_split(classes, sets)):
+        members = np.flatnonzero(set_of_worker == number)
+        rows = rng.permutation(np.flatnonzero(np.isin(labels, own)))
+        for worker, part in zip(members, _deal(rows, len(members)), strict=True):
+            parts[worker] = part
+    return parts
+
+
+def _check_not_empty(spec: str, parts: Sequence[Rows]) -> None:
+    empty = [worker for worker, part in enumerate(parts) if len(part) == 0]
+    if empty:
+        raise ValueError(
+            f"partition {spec!r} of {sum(map(len, parts))} rows among {len(parts)} workers leaves "
+            f"{len(empty)} of them without rows (the first is worker {empty[0]}): use fewer "
+            "workers, another partition or a larger dataset"
+        )
