@@ -1,0 +1,268 @@
+"""Certificates and keys of a deployment: a CA of its own, hubs, an operator, workers.
+
+In the directory:
+
+- ``ca.crt``, ``ca.key``: the network's authority. The key signs new hubs; keep it offline.
+- ``hub-<id>.crt``, ``hub-<id>.key``: a hub, as server and as client; for the gossip and for
+  the TLS of its SuperLink.
+- ``operator.crt``, ``operator.key``: may ask any hub for its status.
+- ``workers/<hub>-<n>``, ``workers/<hub>-<n>.pub``: the key pair of a SuperNode in OpenSSH
+  form, as ``ssh-keygen -t ecdsa -b 384`` makes it: the private one for ``flower-supernode
+  --auth-supernode-private-key``, the public one for ``flwr supernode register``.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import ipaddress
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from mll_flower.deployment.network_entries import NetworkFile, host_of
+from mll_flower.gossip.identity import OPERATOR, TlsFiles, hub_name, operator_name
+
+_README = """\
+Keys and certificates of the network {name!r}.
+Move ca.key offline once every hub has its files: whoever has it can join the network as any hub.
+A hub needs ca.crt, hub-<id>.crt and hub-<id>.key, and the *.pub keys of its workers.
+A worker needs ca.crt and workers/<hub>-<n>. The operator needs ca.crt, operator.crt and .key.
+"""
+
+_Key = ec.EllipticCurvePrivateKey
+
+
+def hub_files(directory: Path, hub: str) -> TlsFiles:
+    """Where `make_certs` puts a hub's files."""
+    return TlsFiles(directory / "ca.crt", *_pair(directory, f"hub-{hub}"))
+
+
+def operator_files(directory: Path) -> TlsFiles:
+    """Where `make_certs` puts the operator's files."""
+    return TlsFiles(directory / "ca.crt", *_pair(directory, OPERATOR))
+
+
+def worker_key(directory: Path, hub: str, number: int) -> Path:
+    """Private key of a hub's worker (0 is the first); the public one is beside it, ``.pub``."""
+    return directory / "workers" / f"{hub}-{number}"
+
+
+def make_certs(
+    network: NetworkFile,
+    directory: Path,
+    days: int = 365,
+    overwrite: bool = False,
+    extend: bool = False,
+) -> list[Path]:
+    """Make all certificates and keys that a network needs.
+
+    Parameters
+    ----------
+    network : NetworkFile
+        The hubs, their addresses and their numbers of workers.
+    directory : Path
+        Where to put them; made if need be.
+    days : int
+        How long the certificates are valid.
+    overwrite : bool
+        Replace what is there, the CA too: every hub then needs its new files.
+    extend : bool
+        Keep what is there and make what is missing, signed by the CA that is there: for
+        hubs and workers that join later.
+
+    Returns
+    -------
+    list[Path]
+        The files written.
+    """
+    if days < 1:
+        raise ValueError(f"days={days}: certificates are valid for at least 1 day")
+    if overwrite and extend:
+        raise ValueError("overwrite and extend are both asked for; choose one")
+    there = [path for path in _targets(network, directory) if path.exists()]
+    if there and not (overwrite or extend):
+        raise FileExistsError(
+            f"{there[0]} exists; nothing was written. Ask for overwrite to replace everything, "
+            "or for extend to add what is missing"
+        )
+    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    (directory / "workers").mkdir(exist_ok=True, mode=0o700)
+    return _Maker(network, directory, days, keep=extend).make()
+
+
+def _pair(directory: Path, stem: str) -> tuple[Path, Path]:
+    return directory / f"{stem}.crt", directory / f"{stem}.key"
+
+
+def _targets(network: NetworkFile, directory: Path) -> Iterator[Path]:
+    for stem in ("ca", OPERATOR, *(f"hub-{hub.id}" for hub in network.hubs)):
+        yield from _pair(directory, stem)
+    for key in _worker_keys(network, directory):
+        yield from (key, key.with_name(f"{key.name}.pub"))
+
+
+def _worker_keys(network: NetworkFile, directory: Path) -> Iterator[Path]:
+    for hub in network.hubs:
+        for number in range(hub.workers):
+            yield worker_key(directory, hub.id, number)
+
+
+class _Maker:
+    def __init__(self, network: NetworkFile, directory: Path, days: int, keep: bool) -> None:
+        self.network = network
+        self.directory = directory
+        self.keep = keep
+        self.written: list[Path] = []
+        # A day back: the clocks of two sites differ.
+        self.start = dt.datetime.now(dt.UTC) - dt.timedelta(days=1)
+        self.end = self.start + dt.timedelta(days=days + 1)
+
+    def make(self) -> list[Path]:
+        issuer, signer = self.authority()
+        for hub in self.network.hubs:
+            hosts = ["localhost", "127.0.0.1", host_of(hub.superlink), host_of(hub.gossip)]
+            names = [x509.DNSName(hub_name(hub.id)), *_names(hosts)]
+            usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+            self.issue(f"hub-{hub.id}", hub.id, names, usages, issuer, signer)
+        names = [x509.DNSName(operator_name())]
+        self.issue(OPERATOR, OPERATOR, names, [ExtendedKeyUsageOID.CLIENT_AUTH], issuer, signer)
+        for path in _worker_keys(self.network, self.directory):
+            self.worker(path)
+        self.write(
+            self.directory / "README.txt", _README.format(name=self.network.name).encode(), 0o644
+        )
+        return self.written
+
+    def authority(self) -> tuple[x509.Name, _Key]:
+        certificate_path, key_path = _pair(self.directory, "ca")
+        if self.keep and certificate_path.exists():
+            return self.load_authority(certificate_path, key_path)
+        key = ec.generate_private_key(ec.SECP384R1())
+        name = _name(f"MLL network {self.network.name} CA")
+        usage = x509.KeyUsage(
+            digital_signature=True,
+            key_cert_sign=True,
+            crl_sign=True,
+            content_commitment=False,
+            key_encipherment=False,
+            data_encipherment=False,
+            key_agreement=False,
+            encipher_only=False,
+            decipher_only=False,
+        )
+        certificate = (
+            self.builder(name, name, key, key)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(usage, critical=True)
+            .sign(key, hashes.SHA384())
+        )
+        self.write_pair(certificate_path, key_path, certificate, key)
+        return name, key
+
+    def load_authority(self, certificate_path: Path, key_path: Path) -> tuple[x509.Name, _Key]:
+        if not key_path.exists():
+            raise FileNotFoundError(
+                f"{key_path} is missing: bring the CA's key back for as long as it signs new hubs"
+            )
+        key = serialization.load_pem_private_key(key_path.read_bytes(), None)
+        certificate = x509.load_pem_x509_certificate(certificate_path.read_bytes())
+        if not isinstance(key, _Key) or key.public_key() != certificate.public_key():
+            raise ValueError(f"{key_path} is not the key of {certificate_path}; find the right one")
+        self.end = min(self.end, certificate.not_valid_after_utc)
+        return certificate.subject, key
+
+    def issue(
+        self,
+        stem: str,
+        common_name: str,
+        names: Sequence[x509.GeneralName],
+        usages: Sequence[x509.ObjectIdentifier],
+        issuer: x509.Name,
+        signer: _Key,
+    ) -> None:
+        certificate_path, key_path = _pair(self.directory, stem)
+        if self.keep and certificate_path.exists() and key_path.exists():
+            return
+        key = ec.generate_private_key(ec.SECP384R1())
+        certificate = (
+            self.builder(_name(common_name), issuer, key, signer)
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(x509.SubjectAlternativeName(names), critical=False)
+            .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
+            .sign(signer, hashes.SHA384())
+        )
+        self.write_pair(certificate_path, key_path, certificate, key)
+
+    def builder(
+        self, subject: x509.Name, issuer: x509.Name, key: _Key, signer: _Key
+    ) -> x509.CertificateBuilder:
+        return (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(issuer)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(self.start)
+            .not_valid_after(self.end)
+            .add_extension(
+                x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False
+            )
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()),
+                critical=False,
+            )
+        )
+
+    def worker(self, path: Path) -> None:
+        public_path = path.with_name(f"{path.name}.pub")
+        if self.keep and path.exists() and public_path.exists():
+            return
+        key = ec.generate_private_key(ec.SECP384R1())
+        private = key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.OpenSSH,
+            serialization.NoEncryption(),
+        )
+        public = key.public_key().public_bytes(
+            serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
+        )
+        self.write(path, private, 0o600)
+        self.write(public_path, public + f" {path.name}\n".encode(), 0o644)
+
+    def write_pair(
+        self, certificate_path: Path, key_path: Path, certificate: x509.Certificate, key: _Key
+    ) -> None:
+        private = key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+        self.write(key_path, private, 0o600)
+        self.write(certificate_path, certificate.public_bytes(serialization.Encoding.PEM), 0o644)
+
+    def write(self, path: Path, data: bytes, mode: int) -> None:
+        """Write a new file that has its mode from the first byte on."""
+        path.unlink(missing_ok=True)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+        self.written.append(path)
+
+
+def _name(common_name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name[:64])])
+
+
+def _names(hosts: Sequence[str]) -> list[x509.GeneralName]:
+    names: list[x509.GeneralName] = []
+    for host in dict.fromkeys(hosts):
+        try:
+            names.append(x509.IPAddress(ipaddress.ip_address(host)))
+        except ValueError:
+            names.append(x509.DNSName(host))
+    return names

@@ -1,0 +1,215 @@
+"""A hub's own side of the gossip: what it has published and what was said about it.
+
+The ledger is the part that neighbours reach: in process directly, over the network through
+the server. It knows nothing of how they reach it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from mll_flower.gossip.snapshot import Snapshot
+
+
+@dataclass(frozen=True, eq=False)
+class Published:
+    """A snapshot on offer.
+
+    The token is drawn anew at each publication, so that a confirmation of what a hub
+    published before a restart is not taken for one of what it published after it.
+    """
+
+    snapshot: Snapshot
+    token: str
+    body: bytes = b""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a neighbour says of a snapshot: accepted (a confirmation), or refused and why."""
+
+    run: str
+    mixing: int
+    token: str
+    accepted: bool
+    reason: str = ""
+
+
+class Ack(StrEnum):
+    """The answer to a verdict."""
+
+    RECORDED = "recorded"
+    CLOSED = "closed"
+    UNKNOWN = "unknown"
+
+
+class Missing(StrEnum):
+    """Why there is no snapshot to give."""
+
+    GONE = "gone"
+    NOT_YET = "not yet"
+
+
+class Ledger:
+    """Published snapshots and the neighbours' verdicts on the newest; thread-safe.
+
+    Parameters
+    ----------
+    run, hub : str
+        The run and the hub it belongs to.
+    neighbours : Iterable[str]
+        Who may give a verdict.
+    keep : int
+        How many snapshots stay on offer, at least 2: a slower neighbour may still be at
+        the mixing before.
+    """
+
+    def __init__(self, run: str, hub: str, neighbours: Iterable[str], keep: int = 2) -> None:
+        if keep < 2:
+            raise ValueError(f"keep={keep}: a slower neighbour needs at least the last 2 snapshots")
+        self.run = run
+        self.hub = hub
+        self._neighbours = frozenset(neighbours)
+        self._keep = keep
+        self._published: dict[int, Published] = {}
+        self._verdicts: dict[str, Verdict] = {}
+        self._last_call: float | None = None
+        self._closed = False
+        self._shut = False
+        self._changed = threading.Condition()
+
+    @property
+    def latest(self) -> int | None:
+        """The newest mixing number published."""
+        with self._changed:
+            return max(self._published, default=None)
+
+    @property
+    def is_shut(self) -> bool:
+        """Whether the ledger gives out nothing any more."""
+        return self._shut
+
+    def publish(self, snapshot: Snapshot, body: bytes = b"") -> None:
+        """Put a snapshot on offer; verdicts on earlier ones are over."""
+        if (snapshot.run, snapshot.hub) != (self.run, self.hub):
+            raise ValueError(
+                f"snapshot of hub {snapshot.hub!r} in run {snapshot.run!r} published by hub "
+                f"{self.hub!r} in run {self.run!r}; a hub publishes its own model only"
+            )
+        with self._changed:
+            latest = max(self._published, default=None)
+            if latest == snapshot.mixing and _same(self._published[latest].snapshot, snapshot):
+                return
+            if latest is not None and snapshot.mixing <= latest:
+                raise ValueError(
+                    f"mixing {snapshot.mixing} published after mixing {latest}; snapshots are "
+                    "immutable and their numbers only grow"
+                )
+            self._published[snapshot.mixing] = Published(snapshot, uuid.uuid4().hex, body)
+            for old in sorted(self._published)[: -self._keep]:
+                del self._published[old]
+            self._verdicts = {}
+            self._last_call = None
+            self._closed = False
+            self._changed.notify_all()
+
+    def open(self, mixing: int, last_call: float) -> Published:
+        """Start the exchange of the newest mixing: verdicts count until `last_call`."""
+        with self._changed:
+            if mixing != max(self._published, default=None):
+                raise ValueError(
+                    f"exchange of mixing {mixing}, but the newest published is "
+                    f"{max(self._published, default=None)}; publish this hub's snapshot first"
+                )
+            if self._closed:
+                raise ValueError(f"the exchange of mixing {mixing} is over; it happens once")
+            self._last_call = last_call
+            return self._published[mixing]
+
+    def close(self, mixing: int) -> None:
+        """End the exchange: a verdict that comes from now on is answered with `CLOSED`."""
+        with self._changed:
+            if mixing == max(self._published, default=None):
+                self._closed = True
+                self._changed.notify_all()
+
+    def shut(self) -> None:
+        """Stop giving anything out, and wake everyone who waits."""
+        with self._changed:
+            self._shut = True
+            self._changed.notify_all()
+
+    def wake(self) -> None:
+        """Let waiting callers look again whether they still want to wait."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def wait_for(
+        self, mixing: int | None, until: float, wanted: Callable[[], bool] = lambda: True
+    ) -> Published | Missing:
+        """The snapshot of a mixing (None: the newest, at once), waiting for it if need be."""
+        with self._changed:
+            while True:
+                latest = max(self._published, default=None)
+                if mixing is None:
+                    return Missing.NOT_YET if latest is None else self._published[latest]
+                if mixing in self._published:
+                    return self._published[mixing]
+                if latest is not None and latest > mixing:
+                    return Missing.GONE
+                left = until - time.monotonic()
+                if left <= 0 or self._shut or not wanted():
+                    return Missing.NOT_YET
+                self._changed.wait(left)
+
+    def record(self, peer: str, verdict: Verdict) -> Ack:
+        """Note a neighbour's verdict; saying the same again (a retry) is harmless."""
+        with self._changed:
+            latest = max(self._published, default=None)
+            if peer not in self._neighbours or latest is None or verdict.run != self.run:
+                return Ack.UNKNOWN
+            if verdict.mixing != latest:
+                return Ack.CLOSED if verdict.mixing < latest else Ack.UNKNOWN
+            if verdict.accepted and verdict.token != self._published[latest].token:
+                return Ack.UNKNOWN
+            if peer in self._verdicts:
+                same = self._verdicts[peer].accepted == verdict.accepted
+                return Ack.RECORDED if same else Ack.CLOSED
+            late = self._last_call is not None and time.monotonic() > self._last_call
+            if self._closed or late:
+                return Ack.CLOSED
+            self._verdicts[peer] = verdict
+            self._changed.notify_all()
+            return Ack.RECORDED
+
+    def await_verdict(self, peer: str, mixing: int, until: float) -> Verdict | None:
+        """The neighbour's verdict on this hub's snapshot, or None if there is none in time."""
+        with self._changed:
+            while True:
+                if mixing != max(self._published, default=None):
+                    return None
+                if peer in self._verdicts:
+                    return self._verdicts[peer]
+                left = until - time.monotonic()
+                if left <= 0 or self._shut or self._closed:
+                    return None
+                self._changed.wait(left)
+
+
+def _same(one: Snapshot, other: Snapshot) -> bool:
+    return (
+        (one.weight, one.degree) == (other.weight, other.degree)
+        and one.arrays.keys() == other.arrays.keys()
+        and all(
+            one.arrays[name].dtype == array.dtype
+            and np.array_equal(one.arrays[name], array, equal_nan=array.dtype.kind in "fc")
+            for name, array in other.arrays.items()
+        )
+    )

@@ -1,0 +1,145 @@
+"""What a hub shows its neighbours at a mixing, and the checks before it is used.
+
+A snapshot is the sub-network average z(d) of hub d together with what the neighbours need
+to compute their column of H from local knowledge alone: the total weight of d's workers
+and d's degree in the hub graph.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+
+class Rejection(StrEnum):
+    """Why a snapshot, or a call, was turned away."""
+
+    RUN = "another run"
+    MIXING = "another mixing number"
+    HUB = "another hub than the connection's"
+    KEYS = "other arrays"
+    SHAPE = "another shape"
+    DTYPE = "another dtype"
+    NOT_FINITE = "a value that is not finite"
+    WEIGHT = "a weight that is not finite and positive"
+    DEGREE = "a degree below 1"
+    OVERSIZED = "more bytes than allowed"
+    CHECKSUM = "bytes that do not match their checksum"
+    GARBLED = "bytes that are no snapshot"
+    STRANGER = "a caller that is no neighbour"
+    IMPOSTOR = "a caller that claims another hub's name"
+    UNTRUSTED = "a certificate that this network did not sign for that hub"
+
+
+class RejectedSnapshot(Exception):
+    """A snapshot that must not be used; `rejection` says why, the text gives the values."""
+
+    def __init__(self, rejection: Rejection, detail: str) -> None:
+        super().__init__(f"{rejection.value}: {detail}")
+        self.rejection = rejection
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """A hub's z(d) at one mixing; immutable.
+
+    Parameters
+    ----------
+    run : str
+        Name of the run that all hubs of the network share.
+    mixing : int
+        Number of the mixing this model is for (1 is the first).
+    hub : str
+        Id of the hub d.
+    weight : float
+        Total weight of the hub's workers at this mixing: b(d) up to the common factor.
+    degree : int
+        Degree of the hub in the hub graph.
+    arrays : Mapping[str, numpy.ndarray]
+        z(d) by name. Kept as read-only, C-ordered copies in native byte order.
+    """
+
+    run: str
+    mixing: int
+    hub: str
+    weight: float
+    degree: int
+    arrays: Mapping[str, Array]
+
+    def __post_init__(self) -> None:
+        frozen = {name: _frozen(name, array) for name, array in self.arrays.items()}
+        object.__setattr__(self, "arrays", MappingProxyType(frozen))
+
+
+def _frozen(name: str, array: Array) -> Array:
+    array = np.asarray(array)
+    if array.dtype.kind not in "biufc":
+        raise ValueError(
+            f"array {name!r} has dtype {array.dtype}; a model may hold booleans, integers and "
+            "floating-point numbers only"
+        )
+    copy = np.array(array, dtype=array.dtype.newbyteorder("="), order="C", copy=True)
+    copy.flags.writeable = False
+    return copy
+
+
+def check_snapshot(
+    snapshot: Snapshot,
+    *,
+    peer: str,
+    run: str,
+    mixing: int | None,
+    like: Mapping[str, Array] | None,
+) -> None:
+    """Raise `RejectedSnapshot` unless the snapshot may be mixed with one's own model.
+
+    Parameters
+    ----------
+    snapshot : Snapshot
+        What arrived.
+    peer : str
+        The hub that the connection (its certificate) says it is.
+    run : str
+        The own run.
+    mixing : int | None
+        The mixing number it must have; None accepts any (catching up after a restart).
+    like : Mapping[str, numpy.ndarray] | None
+        Arrays whose names, shapes and dtypes it must have; None accepts any.
+    """
+    if snapshot.run != run:
+        raise RejectedSnapshot(Rejection.RUN, f"{snapshot.run!r}, not {run!r}")
+    if snapshot.hub != peer:
+        raise RejectedSnapshot(Rejection.HUB, f"{snapshot.hub!r}, not {peer!r}")
+    if mixing is not None and snapshot.mixing != mixing:
+        raise RejectedSnapshot(Rejection.MIXING, f"{snapshot.mixing}, not {mixing}")
+    if not (math.isfinite(snapshot.weight) and snapshot.weight > 0):
+        raise RejectedSnapshot(Rejection.WEIGHT, f"{snapshot.weight}")
+    if snapshot.degree < 1:
+        raise RejectedSnapshot(Rejection.DEGREE, f"{snapshot.degree}")
+    if like is not None:
+        _check_arrays(snapshot.arrays, like)
+    for name, array in snapshot.arrays.items():
+        if array.dtype.kind in "fc" and not np.isfinite(array).all():
+            raise RejectedSnapshot(Rejection.NOT_FINITE, f"in array {name!r}")
+
+
+def _check_arrays(arrays: Mapping[str, Array], like: Mapping[str, Array]) -> None:
+    if arrays.keys() != like.keys():
+        missing = sorted(like.keys() - arrays.keys())
+        extra = sorted(arrays.keys() - like.keys())
+        raise RejectedSnapshot(Rejection.KEYS, f"missing {missing}, not known {extra}")
+    for name, own in like.items():
+        array = arrays[name]
+        if array.shape != own.shape:
+            raise RejectedSnapshot(Rejection.SHAPE, f"{name!r}: {array.shape}, not {own.shape}")
+        if array.dtype != own.dtype:
+            raise RejectedSnapshot(Rejection.DTYPE, f"{name!r}: {array.dtype}, not {own.dtype}")

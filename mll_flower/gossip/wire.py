@@ -1,0 +1,137 @@
+"""Snapshots and small messages as bytes: JSON and safetensors, never pickle.
+
+A snapshot travels as a stream: a JSON header first, then the safetensors body in chunks.
+Everything here treats what it reads as hostile.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import safetensors.numpy
+
+from mll_flower.gossip.ledger import Published, Verdict
+from mll_flower.gossip.snapshot import RejectedSnapshot, Rejection, Snapshot
+
+CHUNK = 1 << 20
+SMALL = 1 << 16
+"""Largest header, request or status in bytes."""
+
+_HEADER_TYPES: dict[str, type | tuple[type, ...]] = {
+    "run": str,
+    "mixing": int,
+    "hub": str,
+    "weight": (int, float),
+    "degree": int,
+    "token": str,
+    "bytes": int,
+    "sha256": str,
+}
+
+
+def dump(message: dict[str, Any]) -> bytes:
+    """A small message as JSON."""
+    return json.dumps(message, separators=(",", ":")).encode()
+
+
+def parse(data: bytes) -> dict[str, Any]:
+    """Read a small JSON message; `ValueError` if it is none."""
+    if len(data) > SMALL:
+        raise ValueError(f"a message of {len(data)} bytes, more than {SMALL}")
+    try:
+        message = json.loads(data)
+    except RecursionError as error:
+        raise ValueError("JSON nested too deep") from error
+    if not isinstance(message, dict):
+        raise ValueError(f"a JSON {type(message).__name__} instead of an object")
+    return message
+
+
+def dump_body(snapshot: Snapshot) -> bytes:
+    """The arrays of a snapshot as safetensors (whose reader wants C order: snapshots have it)."""
+    return safetensors.numpy.save({name: np.asarray(a) for name, a in snapshot.arrays.items()})
+
+
+def messages(published: Published) -> Iterator[bytes]:
+    """The stream that carries a snapshot."""
+    snapshot, body = published.snapshot, published.body
+    yield dump(
+        {
+            "answer": "snapshot",
+            "run": snapshot.run,
+            "mixing": snapshot.mixing,
+            "hub": snapshot.hub,
+            "weight": snapshot.weight,
+            "degree": snapshot.degree,
+            "token": published.token,
+            "bytes": len(body),
+            "sha256": hashlib.sha256(body).hexdigest(),
+        }
+    )
+    for start in range(0, len(body), CHUNK):
+        yield body[start : start + CHUNK]
+
+
+def check_header(header: dict[str, Any], max_bytes: int) -> None:
+    """Raise `RejectedSnapshot` for a header that is incomplete or announces too much."""
+    for key, kind in _HEADER_TYPES.items():
+        if not isinstance(header.get(key), kind) or isinstance(header.get(key), bool):
+            raise RejectedSnapshot(Rejection.GARBLED, f"header with {key} = {header.get(key)!r}")
+    if header["bytes"] > max_bytes:
+        raise RejectedSnapshot(
+            Rejection.OVERSIZED, f"{header['bytes']} bytes announced, at most {max_bytes} allowed"
+        )
+
+
+def read_snapshot(header: dict[str, Any], chunks: Iterable[bytes]) -> Published:
+    """Read the body that a checked header announces; never more bytes than it says."""
+    announced: int = header["bytes"]
+    parts: list[bytes] = []
+    digest = hashlib.sha256()
+    size = 0
+    for chunk in chunks:
+        size += len(chunk)
+        if size > announced:
+            raise RejectedSnapshot(
+                Rejection.OVERSIZED, f"more than the {announced} bytes that its header announced"
+            )
+        digest.update(chunk)
+        parts.append(chunk)
+    if size != announced or digest.hexdigest() != header["sha256"]:
+        raise RejectedSnapshot(
+            Rejection.CHECKSUM, f"{size} of {announced} bytes, SHA-256 {digest.hexdigest()[:12]}..."
+        )
+    try:
+        arrays = safetensors.numpy.load(b"".join(parts))
+        weight = float(header["weight"])
+        snapshot = Snapshot(
+            header["run"], header["mixing"], header["hub"], weight, header["degree"], arrays
+        )
+    except Exception as error:
+        # The reader raises whatever the bytes provoke; all of it means the same.
+        raise RejectedSnapshot(Rejection.GARBLED, f"{type(error).__name__}: {error}") from error
+    return Published(snapshot, header["token"])
+
+
+def dump_verdict(verdict: Verdict) -> bytes:
+    """A verdict as JSON."""
+    return dump({**vars(verdict), "reason": verdict.reason[:500]})
+
+
+def parse_verdict(data: bytes) -> Verdict:
+    """Read a verdict; `ValueError` if it is none."""
+    message = parse(data)
+    verdict = Verdict(
+        run=message.get("run", ""),
+        mixing=message.get("mixing", -1),
+        token=message.get("token", ""),
+        accepted=message.get("accepted") is True,
+        reason=str(message.get("reason", ""))[:500],
+    )
+    if not (isinstance(verdict.mixing, int) and isinstance(verdict.run, str)):
+        raise ValueError(f"no verdict: {message}")
+    return verdict
