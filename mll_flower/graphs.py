@@ -10,6 +10,7 @@ from typing import Any
 
 import networkx as nx
 import numpy as np
+from numpy.typing import NDArray
 
 
 def _grid(hubs: int, _: int) -> nx.Graph[Any]:
@@ -127,9 +128,15 @@ def _read(path: Path, hubs: int) -> nx.Graph[Any]:
         )
     try:
         if path.suffix == ".graphml":
-            return nx.read_graphml(path, node_type=str)
+            graph: nx.Graph[Any] = nx.read_graphml(path, node_type=str)
+            # GraphML has names only: numbers among them are the hubs' numbers, in any order.
+            if all(node.isdigit() for node in graph):
+                graph = nx.relabel_nodes(graph, {node: int(node) for node in graph})
+            return graph
         if path.suffix == ".json":
             data = json.loads(path.read_text())
+            if not isinstance(data, dict):
+                raise ValueError("node-link JSON is an object with 'nodes' and 'edges'")
             return nx.node_link_graph(data, edges="links" if "links" in data else "edges")
         return _read_text(path, hubs)
     except (ValueError, KeyError, TypeError, SyntaxError, nx.NetworkXError) as error:
@@ -139,12 +146,14 @@ def _read(path: Path, hubs: int) -> nx.Graph[Any]:
 def _read_text(path: Path, hubs: int) -> nx.Graph[Any]:
     rows = [line.replace(",", " ").split() for line in path.read_text().splitlines()]
     rows = [row for row in rows if row and not row[0].startswith("#")]
+    matrix = _square(rows)
     # Two hubs: "0 1 / 1 0" is a matrix; an edge list would have one line.
-    if len(rows) == hubs and all(len(row) == hubs for row in rows):
-        matrix = np.array(rows, dtype=float)
+    if matrix is not None and len(matrix) == hubs:
         if not np.array_equal(matrix, matrix.T):
             raise ValueError("the adjacency matrix is not symmetric: the hub graph is undirected")
         return nx.from_numpy_array(matrix != 0)
+    if matrix is not None and len(matrix) > 2 and np.array_equal(matrix, matrix.T):
+        raise ValueError(f"an adjacency matrix of {len(matrix)} for {hubs} hubs: make them agree")
     graph: nx.Graph[Any] = nx.Graph()
     numbers = all(cell.isdigit() for row in rows for cell in row[:2])
     for row in rows:
@@ -155,3 +164,13 @@ def _read_text(path: Path, hubs: int) -> nx.Graph[Any]:
     if numbers:
         graph.add_nodes_from(range(hubs))
     return graph
+
+
+def _square(rows: list[list[str]]) -> NDArray[np.float64] | None:
+    """Rows as a square matrix; None if they are not one, such as edges with attributes."""
+    if not rows or any(len(row) != len(rows) for row in rows):
+        return None
+    try:
+        return np.array(rows, dtype=np.float64)
+    except ValueError:
+        return None
