@@ -77,7 +77,62 @@ class _Sent:
         return self.message.metadata.dst_node_id
 
 
-class DeadlineGrid(Grid):
+class GridWrapper(Grid):
+    """A grid that passes everything on to another one: a base for grids that change a part.
+
+    Parameters
+    ----------
+    grid : Grid
+        The grid to wrap.
+    """
+
+    def __init__(self, grid: Grid) -> None:
+        self.grid = grid
+
+    def set_run(self, run: Run) -> None:
+        """Set the run of the wrapped grid."""
+        self.grid.set_run(run)
+
+    @property
+    def run(self) -> Run:
+        """Run of the wrapped grid."""
+        return self.grid.run
+
+    def create_message(
+        self,
+        content: RecordDict,
+        message_type: str,
+        dst_node_id: int,
+        group_id: str,
+        ttl: float | None = None,
+    ) -> Message:
+        """Create a message."""
+        return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
+
+    def get_node_ids(self) -> Iterable[int]:
+        """Get the nodes of the wrapped grid."""
+        return self.grid.get_node_ids()
+
+    def get_nodes(self) -> Iterable[NodeInfo]:
+        """Get the nodes of the wrapped grid."""
+        return self.grid.get_nodes()
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Push messages through the wrapped grid."""
+        return self.grid.push_messages(messages)
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        """Pull messages through the wrapped grid."""
+        return self.grid.pull_messages(message_ids)
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> Iterable[Message]:
+        """Send and receive through the wrapped grid."""
+        return self.grid.send_and_receive(messages, timeout=timeout)
+
+
+class DeadlineGrid(GridWrapper):
     """A grid whose rounds end on time.
 
     One line gives it to any strategy: ``strategy.start(grid=DeadlineGrid(grid, 30), ...)``.
@@ -96,7 +151,7 @@ class DeadlineGrid(Grid):
     def __init__(self, grid: Grid, seconds: float, poll: float = 0.1) -> None:
         if not seconds > 0 or not poll > 0:
             raise ValueError(f"seconds={seconds}, poll={poll}: both must be positive")
-        self.grid = grid
+        super().__init__(grid)
         self.seconds = seconds
         self.poll = poll
         self._owed: dict[str, _Sent] = {}
@@ -249,39 +304,3 @@ class DeadlineGrid(Grid):
             list(self.grid.pull_messages(expired))  # what is never pulled is never freed
         for sent_id in expired:
             del self._owed[sent_id]
-
-    def set_run(self, run: Run) -> None:
-        """Set the run of the wrapped grid."""
-        self.grid.set_run(run)
-
-    @property
-    def run(self) -> Run:
-        """Run of the wrapped grid."""
-        return self.grid.run
-
-    def create_message(
-        self,
-        content: RecordDict,
-        message_type: str,
-        dst_node_id: int,
-        group_id: str,
-        ttl: float | None = None,
-    ) -> Message:
-        """Create a message."""
-        return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
-
-    def get_node_ids(self) -> Iterable[int]:
-        """Get the nodes of the wrapped grid."""
-        return self.grid.get_node_ids()
-
-    def get_nodes(self) -> Iterable[NodeInfo]:
-        """Get the nodes of the wrapped grid."""
-        return self.grid.get_nodes()
-
-    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Push messages through the wrapped grid."""
-        return self.grid.push_messages(messages)
-
-    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """Pull messages through the wrapped grid."""
-        return self.grid.pull_messages(message_ids)
