@@ -85,6 +85,7 @@ class Hub:
         self.strategy = strategy
         self.nodes: list[int] = []  # its workers, in the order in which they are summed
         self.weights: dict[int, float] = dict(weights or {})
+        self._weight = 1.0
 
     def average(self, round: int, replies: Iterable[Message]) -> HubRound:
         """Set the hub's model to z(d), from the replies of those who were asked.
@@ -117,8 +118,10 @@ class Hub:
 
     @property
     def weight(self) -> float:
-        """The sum of the weights of the hub's workers."""
-        return sum(self.weight_of(node) for node in self.nodes)
+        """The sum of the weights of the hub's workers; of the last ones while it has none."""
+        if self.nodes:
+            self._weight = sum(self.weight_of(node) for node in self.nodes)
+        return self._weight
 
     def weight_of(self, node: int) -> float:
         """w(i); until a worker's weight is known, the mean of the known ones."""

@@ -48,11 +48,16 @@ def mixing_matrix(
         matrix = RULES[str(rule)](graph, shares)
         check_mixing(matrix, graph, shares)
         return matrix
-    if isinstance(rule, Path) or "/" in rule or "." in rule:
+    if is_file(rule):
         return load_mixing(rule, graph, shares)
     raise ValueError(
         f"mixing={rule!r} is not known: give the path of a file, or one of auto, {', '.join(RULES)}"
     )
+
+
+def is_file(rule: str | Path) -> bool:
+    """Whether a rule for H is the path of a file, not a name."""
+    return isinstance(rule, Path) or "/" in rule or "." in rule
 
 
 def _metropolis(graph: nx.Graph[int], b: FloatArray) -> FloatArray:
