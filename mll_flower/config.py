@@ -1,0 +1,297 @@
+"""The run config: what a simulated run is made of, checked before anything starts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any, cast
+
+from mll_flower.averaging import ABSENT_RULES, AbsentRule
+from mll_flower.mixing import is_file, mixing_matrix
+from mll_flower.network import HubNetwork
+from mll_flower.slots import Round, check_periods, rounds
+from mll_flower.tasks.data import parse_dataset
+from mll_flower.tasks.models import known_models
+from mll_flower.tasks.partitions import parse_partition
+
+POOLS = ("hub", "worker")
+
+# Rule 8: each preset is a choice of values.
+PRESETS: dict[str, dict[str, Any]] = {
+    "mll-sgd": {},
+    "distributed-sgd": {"hubs": 1, "tau": 1, "q": 1, "rates": "1", "wait_for_all": False},
+    "local-sgd": {"graph": "complete", "mixing": "complete", "q": 1, "wait_for_all": True},
+    "hl-sgd": {"wait_for_all": True},
+    "cooperative-sgd": {"workers_per_hub": "1", "q": 1, "weights": "equal", "rates": "1"},
+    "fedavg": {"hubs": 1, "weights": "examples"},
+}
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Everything that decides a simulated run's numbers, and where its results go.
+
+    The names are those of the run config, with underscores for hyphens.
+
+    Parameters
+    ----------
+    preset : str
+        One of `PRESETS`; it sets the values that make it what it is.
+    hubs, workers_per_hub, graph : int, str, str
+        D; workers of every hub, or of each (``"3,5,4"``); a graph's name or file.
+    mixing : str
+        How H is made: auto, metropolis, complete, diffusion, optimal, or a file.
+    tau, q, slots : int
+        Slots between averages, averages between mixings, slots of the whole run (K).
+    wait_for_all : bool
+        Wait until each worker has taken tau steps, in place of a deadline (rule 7).
+    rates, weights : str
+        A number, ``"0.5,1,..."`` or a named distribution; ``equal``, ``examples`` or numbers.
+    dataset, data_dir, partition, model : str
+        What is learnt, from which files, who holds which part, by which model.
+    batch_size, learning_rate, momentum, weight_decay
+        Of the workers' SGD. Momentum starts anew in every round.
+    lr_milestones, lr_factor : str, float
+        Fractions of the run (``"0.5,0.75"``) at which the rate is multiplied by the factor.
+    evaluate_every : int
+        Slots between two evaluations of the averaged model; 0 for every mixing.
+    evaluate_limit : int
+        Rows of the training set that the training loss is measured on; 0 for all.
+    pool : str
+        ``hub``: a SuperNode hosts a whole sub-network; ``worker``: one worker (rule 10).
+    absent : str
+        ``keep`` or ``renormalise`` (rule 6).
+    reply_timeout : float
+        Seconds after which a node that has not answered is absent.
+    node_timeout : float
+        Seconds to wait for all nodes to connect.
+    seed : int
+        Seed of the graph, the partition, the model, the coins and the batches.
+    checkpoint_every : int
+        Mixings between two checkpoints; 0 for none.
+    resume : str
+        A checkpoint, or the output of an earlier run, to go on from.
+    output : str
+        Where results are written; ``""`` for ``runs/`` and the time.
+    """
+
+    preset: str = "mll-sgd"
+    hubs: int = 5
+    workers_per_hub: str = "4"
+    graph: str = "ring"
+    mixing: str = "auto"
+    tau: int = 8
+    q: int = 4
+    slots: int = 1024
+    wait_for_all: bool = False
+    rates: str = "uniform"
+    weights: str = "examples"
+    dataset: str = "digits"
+    data_dir: str = ""
+    partition: str = "iid"
+    model: str = "cnn"
+    batch_size: int = 32
+    learning_rate: float = 0.05
+    lr_milestones: str = ""
+    lr_factor: float = 0.1
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    evaluate_every: int = 0
+    evaluate_limit: int = 10000
+    pool: str = "hub"
+    absent: str = "keep"
+    reply_timeout: float = 3600.0
+    node_timeout: float = 300.0
+    seed: int = 0
+    checkpoint_every: int = 0
+    resume: str = ""
+    output: str = ""
+
+    @classmethod
+    def from_run_config(cls, values: Mapping[str, Any], check: bool = True) -> RunConfig:
+        """Read a Flower run config (names with hyphens) and check it; unknown names are errors."""
+        known = {field.name.replace("_", "-"): field for field in fields(cls)}
+        unknown = sorted(set(values) - set(known) - {"role", "network"})
+        if unknown:
+            raise ValueError(f"unknown keys {unknown}; the known ones are {', '.join(known)}")
+        given = {
+            field.name: _convert(name, values[name], type(field.default))
+            for name, field in known.items()
+            if name in values
+        }
+        config = cls(**given).resolved()
+        if check:
+            config.check()
+        return config
+
+    def to_run_config(self) -> dict[str, int | float | bool | str]:
+        """Return the values under the names of the run config."""
+        return {key.replace("_", "-"): value for key, value in asdict(self).items()}
+
+    def resolved(self) -> RunConfig:
+        """Apply the preset."""
+        if self.preset not in PRESETS:
+            raise ValueError(f"preset={self.preset!r} is not known: use {', '.join(PRESETS)}")
+        config = replace(self, **PRESETS[self.preset])
+        workers = sum(self.worker_counts())
+        if PRESETS[self.preset].get("hubs") == 1:
+            config = replace(config, workers_per_hub=str(workers), graph="complete")
+        if self.preset == "cooperative-sgd":
+            config = replace(config, hubs=workers)
+        if self.preset == "hl-sgd" and (config.q < 2 or config.graph not in ("complete", "star")):
+            raise ValueError(
+                f"preset='hl-sgd' with q={config.q} and graph={config.graph!r}: HL-SGD has q > 1 "
+                "and the complete graph or a star (q = 1 is preset='local-sgd')"
+            )
+        return config
+
+    def check(self) -> None:
+        """Raise ValueError for a value or a combination that cannot be, as far as no data tells."""
+        check_periods(self.tau, self.q)
+        for name, value, low in (
+            ("slots", self.slots, self.tau),
+            ("batch-size", self.batch_size, 1),
+            ("evaluate-every", self.evaluate_every, 0),
+            ("evaluate-limit", self.evaluate_limit, 0),
+            ("checkpoint-every", self.checkpoint_every, 0),
+            ("seed", self.seed, 0),
+        ):
+            if value < low:
+                raise ValueError(f"{name}={value}: must be at least {low}")
+        for name, number, positive in (
+            ("learning-rate", self.learning_rate, True),
+            ("lr-factor", self.lr_factor, True),
+            ("reply-timeout", self.reply_timeout, True),
+            ("node-timeout", self.node_timeout, True),
+            ("momentum", self.momentum, False),
+            ("weight-decay", self.weight_decay, False),
+        ):
+            if not math.isfinite(number) or number < 0 or (positive and number == 0):
+                bound = "positive" if positive else "not negative"
+                raise ValueError(f"{name}={number}: must be a finite number, {bound}")
+        for name, choice, choices in (
+            ("pool", self.pool, POOLS),
+            ("absent", self.absent, ABSENT_RULES),
+            ("model", self.model, known_models()),
+        ):
+            if choice not in choices:
+                raise ValueError(f"{name}={choice!r} is not known: use {', '.join(choices)}")
+        if self.evaluate_every % self.tau:
+            raise ValueError(
+                f"evaluate-every={self.evaluate_every} is not a multiple of tau={self.tau}: hubs "
+                "have models only at the end of a round"
+            )
+        self.milestones()
+        parse_dataset(self.dataset)
+        parse_partition(self.partition)
+        network = self.network()
+        mixing_matrix(network.graph, network.b, self.mixing)
+        if self.partition == "sized" and network.workers < 5:
+            raise ValueError(
+                f"partition='sized' has five groups; there are {network.workers} workers"
+            )
+        if self.resume and not Path(self.resume).exists():
+            raise ValueError(f"resume={self.resume!r} is not there: give a checkpoint or a run")
+
+    def worker_counts(self) -> list[int]:
+        """Workers of each hub."""
+        numbers = _numbers("workers-per-hub", self.workers_per_hub)
+        counts = [int(n) for n in numbers]
+        if any(c != n or c < 1 for c, n in zip(counts, numbers, strict=True)):
+            raise ValueError(
+                f"workers-per-hub={self.workers_per_hub!r}: give whole numbers of at least 1"
+            )
+        if len(counts) == 1:
+            return counts * max(self.hubs, 0)
+        if len(counts) != self.hubs:
+            raise ValueError(
+                f"workers-per-hub={self.workers_per_hub!r} has {len(counts)} entries for "
+                f"hubs={self.hubs}: give one number, or one a hub"
+            )
+        return counts
+
+    def network(self, examples: Any = None) -> HubNetwork:
+        """Return the network; with ``weights = examples`` the example counts make the weights."""
+        weights: Any = self.weights
+        if weights == "examples":
+            weights = "equal" if examples is None else examples
+        elif weights != "equal":
+            weights = _numbers("weights", weights)
+        rates: Any = self.rates
+        if rates[:1].isdigit() or rates[:1] in "-.+":
+            rates = _numbers("rates", rates)
+            rates = rates[0] if len(rates) == 1 else rates
+        if self.hubs < 1:
+            raise ValueError(f"hubs={self.hubs}: there must be at least one")
+        return HubNetwork.build(
+            self.hubs, self.worker_counts(), self.graph, weights, rates, self.seed
+        )
+
+    def schedule(self) -> list[Round]:
+        """Return the run's rounds, on the simulated clock."""
+        plan = rounds(self.network(), self.tau, self.q, self.slots, self.seed, self.wait_for_all)
+        return list(plan)
+
+    @property
+    def absent_rule(self) -> AbsentRule:
+        """Rule 6, as a literal."""
+        return cast(AbsentRule, self.absent)
+
+    def milestones(self) -> list[float]:
+        """Fractions of the run at which the learning rate falls."""
+        marks = _numbers("lr-milestones", self.lr_milestones) if self.lr_milestones else []
+        if any(not 0 < mark < 1 for mark in marks):
+            raise ValueError(
+                f"lr-milestones={self.lr_milestones!r}: give fractions of the run between 0 and 1"
+            )
+        return marks
+
+    def learning_rate_at(self, slot: int) -> float:
+        """Learning rate of a round that starts at ``slot``."""
+        passed = sum(slot >= mark * self.slots for mark in self.milestones())
+        return self.learning_rate * self.lr_factor**passed
+
+    def rounds_per_message(self) -> int:
+        """How many rounds one message covers: with ``pool = hub``, those to the next event.
+
+        An event is what the server side must see: a mixing or an evaluation.
+        """
+        if self.pool == "worker":
+            return 1
+        evaluate = self.evaluate_rounds()
+        return evaluate if self.hubs == 1 else math.gcd(self.q, evaluate)
+
+    def evaluate_rounds(self) -> int:
+        """Rounds between two evaluations."""
+        return self.evaluate_every // self.tau if self.evaluate_every else self.q
+
+
+def _numbers(name: str, text: str) -> list[float]:
+    try:
+        return [float(part) for part in str(text).split(",")]
+    except ValueError:
+        raise ValueError(
+            f"{name}={text!r}: give a number, or numbers with commas between them"
+        ) from None
+
+
+def _convert(name: str, value: Any, kind: type) -> Any:
+    """Read a value as the config gives it: 4 where "4" is meant, "0.1" where 0.1 is."""
+    if kind is bool:
+        if isinstance(value, bool):
+            return value
+        if str(value).lower() in ("true", "false"):
+            return str(value).lower() == "true"
+    elif kind is str:
+        return str(value)
+    else:
+        try:
+            number = float(value)
+            if not isinstance(value, bool) and (kind is float or number == int(number)):
+                return kind(number)
+        except (ValueError, TypeError, OverflowError):
+            pass
+    words = {bool: "true or false", int: "a whole number", float: "a number"}
+    raise ValueError(f"{name}={value!r}: give {words[kind]}")
