@@ -69,6 +69,7 @@ class Gossip(ABC):
             raise ValueError(f"hub {hub!r} is listed as its own neighbour; leave it out")
         self._ledger = Ledger(run, hub, self.neighbours, keep)
         self._status: dict[str, Any] = {}
+        self._met = dict.fromkeys(self.neighbours, "not met yet")
         self._count_lock = threading.Lock()
         self._rejected: Counter[Rejection] = Counter()
         self._tally: Counter[str] = Counter()
@@ -112,9 +113,13 @@ class Gossip(ABC):
         self._status = dict(status)
 
     def status(self) -> dict[str, Any]:
-        """This hub's status as others see it."""
+        """This hub's status as others see it.
+
+        ``neighbours`` says of each what came of the last exchange: ``mixed``, or why it was
+        silent.
+        """
         own = {"run": self.run, "hub": self.hub, "mixing": self._ledger.latest}
-        return {**self._status, **own, "neighbours": list(self.neighbours)}
+        return {**self._status, **own, "neighbours": self._met}
 
     def publish(self, snapshot: Snapshot) -> None:
         """Offer this hub's snapshot of a mixing to the neighbours."""
@@ -143,6 +148,7 @@ class Gossip(ABC):
         results = self._each(lambda peer: self._handshake(peer, own, last_call, until), until)
         self._ledger.close(mixing)
         arrived, silent, ahead = self._sort(results)
+        self._met = {peer: silent.get(peer, "mixed") for peer in self.neighbours}
         for peer, reason in silent.items():
             log.warning("hub %s: %s is silent at mixing %d: %s", self.hub, peer, mixing, reason)
         with self._count_lock:
@@ -214,15 +220,18 @@ class Gossip(ABC):
             raise PeerSilent("its snapshot came too late to be confirmed")
         confirmation = Verdict(self.run, mixing, token, True)
         ack = self._persist(lambda: self._deliver(peer, confirmation, until), last_call)
+        # A peer that refuses our snapshot may end its mixing before our confirmation comes;
+        # then its refusal is the better reason.
+        in_time = ack is Ack.RECORDED
+        verdict = self._ledger.await_verdict(peer, mixing, last_call if in_time else 0.0)
+        if verdict is not None and not verdict.accepted:
+            raise PeerSilent(f"refused our snapshot: {verdict.reason}")
         if ack is Ack.CLOSED:
             raise PeerSilent(f"had ended its mixing {mixing} before our confirmation came")
         if ack is Ack.UNKNOWN:
             raise PeerSilent(f"does not know the snapshot of mixing {mixing} that it gave us")
-        verdict = self._ledger.await_verdict(peer, mixing, last_call)
         if verdict is None:
             raise PeerSilent("did not confirm our snapshot in time")
-        if not verdict.accepted:
-            raise PeerSilent(f"refused our snapshot: {verdict.reason}")
         return found.snapshot
 
     def _refuse(self, peer: str, refusal: Verdict, until: float) -> None:

@@ -216,6 +216,9 @@ def silence(error: Any) -> PeerSilent | RejectedSnapshot:
         return RejectedSnapshot(Rejection.UNTRUSTED, details)
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         return PeerSilent("no answer before the deadline", final=True)
+    if "Socket closed" in details:
+        # With TLS 1.3 a server's refusal looks like this to the client.
+        details += " (it stopped, or it refuses this hub's certificate)"
     return PeerSilent(
         f"{code.name}: {details}",
         final=code in (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.INVALID_ARGUMENT),

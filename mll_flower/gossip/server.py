@@ -108,8 +108,8 @@ class GossipServer:
         return int(self._port)
 
     def stop(self) -> None:
-        """End all calls and free the port."""
-        self._server.stop(grace=None).wait()
+        """Let calls in progress finish for a moment, end the others and free the port."""
+        self._server.stop(grace=0.2).wait()
 
     def _handlers(self) -> Any:
         return grpc.method_handlers_generic_handler(
