@@ -6,12 +6,14 @@ the server. It knows nothing of how they reach it.
 
 from __future__ import annotations
 
+import hashlib
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 
 import numpy as np
 
@@ -29,6 +31,11 @@ class Published:
     snapshot: Snapshot
     token: str
     body: bytes = b""
+
+    @cached_property
+    def sha256(self) -> str:
+        """Checksum of the body, computed once for all neighbours."""
+        return hashlib.sha256(self.body).hexdigest()
 
 
 @dataclass(frozen=True)

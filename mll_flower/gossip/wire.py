@@ -69,7 +69,7 @@ def messages(published: Published) -> Iterator[bytes]:
             "degree": snapshot.degree,
             "token": published.token,
             "bytes": len(body),
-            "sha256": hashlib.sha256(body).hexdigest(),
+            "sha256": published.sha256,
         }
     )
     for start in range(0, len(body), CHUNK):
