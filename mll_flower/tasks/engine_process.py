@@ -1,0 +1,69 @@
+"""How a process computes: its threads, its memory, and results that repeat to the bit."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+
+import torch
+from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
+
+# Parameters of glibc's mallopt, and values that keep a step's temporary arrays in the process.
+_M_TRIM_THRESHOLD, _KEEP_FREE = -1, 1 << 30
+_M_MMAP_THRESHOLD, _FROM_HEAP = -3, 32 << 20
+
+
+def prepare_process() -> None:
+    """Set up a process that does nothing but train, such as an actor of a simulation.
+
+    It computes on one thread from now on (two such processes beat two threads), and memory
+    that a step frees is kept for the next one instead of being returned to the system, which
+    would have to clear it page by page again and again. The latter needs glibc; elsewhere it
+    is skipped.
+    """
+    torch.set_num_threads(1)
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):
+        return
+    mallopt(_M_TRIM_THRESHOLD, _KEEP_FREE)
+    mallopt(_M_MMAP_THRESHOLD, _FROM_HEAP)
+
+
+@contextmanager
+def torch_threads(count: int | None) -> Iterator[None]:
+    """Let torch use so many threads; all the cores that the process may use if None."""
+    if count is None:
+        count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
+    count = count or os.cpu_count() or 1
+    before = torch.get_num_threads()
+    if count == before:
+        yield
+        return
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    return ThreadpoolController()
+
+
+@contextmanager
+def reproducible() -> Iterator[None]:
+    """Compute on one thread, and leave torch's random state as it was.
+
+    Several threads add in another order than one, and so give other last bits.
+    """
+    with (
+        torch_threads(1),
+        _blas().limit(limits=1, user_api="blas"),
+        torch.random.fork_rng(devices=[]),
+    ):
+        yield
