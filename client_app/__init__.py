@@ -1,1 +1,1 @@
-
+"""The ClientApp of MLL-Flower: a worker."""

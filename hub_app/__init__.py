@@ -1,1 +1,1 @@
-
+"""The ServerApp of one hub in a deployment, with its gossip."""

@@ -158,8 +158,8 @@ class DeadlineGrid(GridWrapper):
         self._watched: set[str] = set()
         self._inbox: queue.Queue[tuple[str, Message | None]] = queue.Queue()
         self._look = threading.Condition()
-        # Flower's simulation keeps its messages in this process: pulling never blocks.
-        self._in_process = type(grid).__name__ == "InMemoryGrid"
+        # Flower's simulation and ours keep their messages here: pulling never blocks.
+        self._in_process = type(grid).__name__ in ("InMemoryGrid", "InProcessGrid")
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None

@@ -187,7 +187,8 @@ class RunConfig:
         parse_dataset(self.dataset)
         parse_partition(self.partition)
         network = self.network()
-        mixing_matrix(network.graph, network.b, self.mixing)
+        if not is_file(self.mixing) or self.weights != "examples":
+            mixing_matrix(network.graph, network.b, self.mixing)
         if self.partition == "sized" and network.workers < 5:
             raise ValueError(
                 f"partition='sized' has five groups; there are {network.workers} workers"
@@ -230,9 +231,21 @@ class RunConfig:
         )
 
     def schedule(self) -> list[Round]:
-        """Return the run's rounds, on the simulated clock."""
-        plan = rounds(self.network(), self.tau, self.q, self.slots, self.seed, self.wait_for_all)
-        return list(plan)
+        """Return the run's rounds, on the simulated clock.
+
+        Wait-for-all rounds end where they end: of these, the last that no mixing follows
+        are left out.
+        """
+        plan = list(
+            rounds(self.network(), self.tau, self.q, self.slots, self.seed, self.wait_for_all)
+        )
+        if not plan:
+            raise ValueError(
+                f"slots={self.slots}: not one round of tau={self.tau} steps ends within them"
+            )
+        if self.wait_for_all and len(plan) > self.q:
+            del plan[len(plan) - len(plan) % self.q :]
+        return plan
 
     @property
     def absent_rule(self) -> AbsentRule:
@@ -253,15 +266,16 @@ class RunConfig:
         passed = sum(slot >= mark * self.slots for mark in self.milestones())
         return self.learning_rate * self.lr_factor**passed
 
-    def rounds_per_message(self) -> int:
-        """How many rounds one message covers: with ``pool = hub``, those to the next event.
+    def rounds_per_message(self, rounds: int) -> int:
+        """How many of the run's rounds one message covers.
 
-        An event is what the server side must see: a mixing or an evaluation.
+        With ``pool = hub``, those to the next event that the server side must see: a mixing,
+        an evaluation, the end.
         """
         if self.pool == "worker":
             return 1
-        evaluate = self.evaluate_rounds()
-        return evaluate if self.hubs == 1 else math.gcd(self.q, evaluate)
+        together = math.gcd(self.evaluate_rounds(), rounds)
+        return together if self.hubs == 1 else math.gcd(self.q, together)
 
     def evaluate_rounds(self) -> int:
         """Rounds between two evaluations."""

@@ -1,0 +1,4 @@
+"""Plots of runs."""
+
+
+def plot_run(path): ...

@@ -1,0 +1,24 @@
+"""ServerApp: plays the whole network (``role = "network"``) or one hub (``role = "hub"``)."""
+
+from __future__ import annotations
+
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Run the role that the run config names."""
+    role = context.run_config.get("role", "network")
+    if role == "network":
+        from server_app.network_run import run_network
+
+        run_network(grid, context.run_config)
+    elif role == "hub":
+        from hub_app.hub_run import run_hub
+
+        run_hub(grid, context.run_config)
+    else:
+        raise ValueError(f"role={role!r} is not known: use 'network' or 'hub'")

@@ -1,0 +1,181 @@
+"""One simulated run of the whole network: a thin user of `MultiLevelStrategy`."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+import numpy as np
+from flwr.app import ArrayRecord, MetricRecord
+from flwr.serverapp import Grid
+from flwr.supercore import log
+
+from client_app.app import engine_of, hosted
+from mll_flower.checkpoint import FILE, load_checkpoint, save_checkpoint
+from mll_flower.config import RunConfig
+from mll_flower.identity import ask_identity, wait_for_nodes
+from mll_flower.network import HubNetwork
+from mll_flower.slots import Round
+from mll_flower.strategy import MultiLevelStrategy
+from mll_flower.strategy_base import RoundReport
+from server_app.recorder import Recorder
+
+
+def run_network(grid: Grid, values: Mapping[str, Any]) -> Path:
+    """Run the network that a run config describes; return where the results are."""
+    config = RunConfig.from_run_config(values)
+    run = _NetworkRun(grid, config)
+    return run.play()
+
+
+class _NetworkRun:
+    """The parts of a run, and what happens after each of its rounds."""
+
+    def __init__(self, grid: Grid, config: RunConfig) -> None:
+        self.grid = grid
+        self.config = config
+        self.engine = engine_of(config)
+        self.workers, examples = self._ask_nodes()
+        self.network = config.network(examples)
+        self.schedule: list[Round] = config.schedule()
+        self.span = config.rounds_per_message(len(self.schedule))
+        self.recorder = Recorder(
+            config,
+            self.network,
+            self.engine,
+            self.schedule,
+            lambda node: hosted(config, self.workers[node]),
+        )
+        self.strategy = MultiLevelStrategy(
+            self._pooled(),
+            workers=self.workers,
+            mixing=config.mixing,
+            q=max(1, config.q // self.span),
+            absent=config.absent_rule,
+            worker_config=self._order,
+            on_round=self._after_round,
+            node_timeout=config.node_timeout,
+            fraction_evaluate=0.0,
+        )
+
+    def play(self) -> Path:
+        """Run Flower's loop over the rounds that are left."""
+        messages = len(self.schedule) // self.span
+        if self.config.resume:
+            checkpoint = load_checkpoint(self.config.resume)
+            self.recorder.resume(self.config.resume, checkpoint.extra)
+            if checkpoint.round % self.span:
+                raise ValueError(
+                    f"the checkpoint is after round {checkpoint.round}, but messages cover "
+                    f"{self.span} rounds: resume with the pool and evaluate-every of that run"
+                )
+            self.strategy.restore(checkpoint.round // self.span, checkpoint.models)
+        done = self.strategy.round
+        self.recorder.start()
+        log(
+            logging.INFO,
+            "%d hubs, %d workers, %d rounds; results go to %s",
+            self.network.hubs,
+            self.network.workers,
+            len(self.schedule),
+            self.recorder.output,
+        )
+        quiet = logging.getLogger("flwr")
+        level = quiet.level
+        quiet.setLevel(logging.WARNING)  # a line a round is for short runs; there is a bar
+        try:
+            result = self.strategy.start(
+                self.grid,
+                self.engine.layout.record(self.engine.initial()),
+                num_rounds=messages - done,
+                timeout=self.config.reply_timeout,
+                evaluate_fn=self._evaluate,
+            )
+        finally:
+            quiet.setLevel(level)
+        arrays = result.arrays if result.arrays else None
+        model = self.engine.layout.flatten(arrays) if arrays else self.strategy.average()
+        self.recorder.finish(model)
+        return self.recorder.output
+
+    def _ask_nodes(self) -> tuple[dict[int, int], list[int]]:
+        """Ask every node who it is; return node -> place in the network, and example counts."""
+        config, shape = self.config, self.config.network()
+        expected = config.hubs if config.pool == "hub" else shape.workers
+        nodes = wait_for_nodes(self.grid, expected, config.node_timeout)
+        places: dict[int, int] = {}
+        examples = [0] * shape.workers
+        for node, told in ask_identity(self.grid, nodes, config.node_timeout).items():
+            here = told["workers"]
+            assert isinstance(here, list)
+            if not here:
+                continue
+            place = int(told["partition-id"])  # type: ignore[arg-type]
+            places[node] = place
+            for worker, count in zip(here, told["examples"], strict=True):  # type: ignore[arg-type]
+                examples[int(worker)] = int(count)
+        if len(places) != expected or 0 in examples:
+            raise RuntimeError(
+                f"{len(places)} of {len(nodes)} nodes host a part of the network, which needs "
+                f"{expected}: use --federation-config 'num-supernodes={expected}'"
+            )
+        return places, examples
+
+    def _pooled(self) -> HubNetwork:
+        """Return the network as the server side sees it: with pools, one node a hub."""
+        if self.config.pool == "worker":
+            return self.network
+        graph: nx.Graph[int] = self.network.graph
+        hubs = np.arange(self.network.hubs)
+        return HubNetwork(graph, hubs, self.network.hub_weights.copy(), np.ones(hubs.size))
+
+    def _rounds_of(self, message: int) -> list[Round]:
+        return self.schedule[(message - 1) * self.span : message * self.span]
+
+    def _order(self, place: int, message: int) -> Mapping[str, Any]:
+        """What a node is asked for: rounds, learning rates and its workers' weights."""
+        rounds = self._rounds_of(message)
+        members = self.network.members(place) if self.config.pool == "hub" else [place]
+        hub = int(self.network.hub_of[members[0]])
+        return {
+            "rounds": [r.number for r in rounds],
+            "learning-rates": [self.config.learning_rate_at(int(r.start[hub])) for r in rounds],
+            "weights": [float(self.network.w[i]) for i in members],
+        }
+
+    def _after_round(self, report: RoundReport) -> None:
+        rounds = self._rounds_of(report.number)
+        self.recorder.round(report, rounds)
+        every = self.config.checkpoint_every
+        if report.mixed and every and (report.number // self.strategy.q) % every == 0:
+            save_checkpoint(
+                self.recorder.output / FILE,
+                report.number * self.span,
+                self.engine.layout,
+                [hub.model for hub in self.strategy.hubs],
+                self.recorder.state(),
+            )
+
+    def _evaluate(self, server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
+        """Evaluate the averaged model when it is due, and at the end."""
+        message = self.strategy.round
+        number = message * self.span
+        last = message == len(self.schedule) // self.span
+        if server_round == 0 and message:
+            return None  # a resumed run has this evaluation already
+        if number % self.config.evaluate_rounds() and not last:
+            return None
+        started = time.monotonic()
+        flat = self.engine.layout.flatten(arrays)
+        limit = self.config.evaluate_limit or None
+        train_loss, _ = self.engine.evaluate(flat, "train", limit=limit, threads=None)
+        test_loss, accuracy = self.engine.evaluate(flat, "test", threads=None)
+        rounds = self._rounds_of(message) if message else []
+        self.recorder.evaluation(
+            rounds, train_loss, test_loss, accuracy, time.monotonic() - started
+        )
+        return None
