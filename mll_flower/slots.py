@@ -142,11 +142,14 @@ class StepBudget:
 
     def pace(self, batches: Iterable[T]) -> Iterator[T]:
         """Yield batches, from the start again at their end, until the steps are taken."""
+        if self.taken >= self.steps:
+            return
         for batch in _cycle(batches):
-            if self.taken >= self.steps:
-                return
             yield batch
             self.taken += 1
+            # Here, not at the top: no batch is read that no step will use.
+            if self.taken >= self.steps:
+                return
 
 
 @dataclass
@@ -172,17 +175,17 @@ class TimeBudget:
     def pace(self, batches: Iterable[T]) -> Iterator[T]:
         """Yield a batch a slot, until the next step would end after the budget."""
         start = self.clock()
-        longest = before = 0.0
+        longest, slot = 0.0, 0
         for batch in _cycle(batches):
             now = self.clock() - start
-            slot = 0 if self.taken == 0 else int(before / self.slot) + 1
             begin = max(now, slot * self.slot)
             # A step that would run past the budget is not begun: the reply must be in time.
             if slot >= self.tau or begin + longest > self.tau * self.slot:
                 return
             if begin > now:
                 self.sleep(begin - now)
-            before = begin
+            # max: (slot * seconds) / seconds may round to just below the slot.
+            slot = max(slot, int(begin / self.slot)) + 1
             yield batch
             self.taken += 1
             longest = max(longest, self.clock() - start - begin)
