@@ -8,6 +8,7 @@ H b = b: mixing never changes the averaged model (Assumption 2 of the paper).
 from __future__ import annotations
 
 import json
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -237,7 +238,7 @@ def load_mixing(path: str | Path, graph: nx.Graph[int], b: ArrayLike) -> FloatAr
         else:
             rows = path.read_text().replace(",", " ").splitlines()
             matrix = np.loadtxt(rows, ndmin=2)
-    except (ValueError, EOFError) as error:
+    except (ValueError, TypeError, EOFError, zipfile.BadZipFile) as error:
         raise ValueError(f"mixing file {path} cannot be read as a matrix: {error}") from None
     try:
         return check_mixing(matrix, graph, b)

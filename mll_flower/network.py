@@ -203,10 +203,15 @@ def _worker_counts(
             hubs = len(graph)
         if hubs is None:
             raise ValueError("how many hubs? give hubs=, or a list of workers_per_hub")
-        if hubs < 1:
-            raise ValueError(f"hubs={hubs}: there must be at least one")
-        counts = [int(workers_per_hub)] * hubs
+        if not _is_whole(hubs) or hubs < 1:
+            raise ValueError(f"hubs={hubs!r}: give a whole number; there must be at least one")
+        counts = [int(workers_per_hub)] * int(hubs)
     else:
+        if isinstance(workers_per_hub, (str, float)) or not all(map(_is_whole, workers_per_hub)):
+            raise ValueError(
+                f"workers_per_hub={workers_per_hub!r}: give a whole number, or whole numbers, "
+                "one a hub"
+            )
         counts = [int(n) for n in workers_per_hub]
         if hubs is not None and hubs != len(counts):
             raise ValueError(
@@ -215,6 +220,10 @@ def _worker_counts(
     if not counts or min(counts) < 1:
         raise ValueError(f"workers_per_hub={workers_per_hub!r}: each hub needs at least one worker")
     return counts
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
 def _weights(weights: str | ArrayLike, workers: int) -> FloatArray:

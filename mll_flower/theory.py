@@ -122,8 +122,10 @@ def bound(
     """
     check_periods(tau, q)
     _check_zeta(zeta)
-    if step_size <= 0:
-        raise ValueError(f"step_size={step_size}: must be positive")
+    if not 0 < step_size < math.inf:
+        raise ValueError(f"step_size={step_size}: must be positive and finite")
+    if slots is not None and slots < 1:
+        raise ValueError(f"slots={slots}: must be at least 1, or not given for the limit")
     L, sigma2, eta = problem.L, problem.sigma2, step_size
     P = float(network.a @ network.p)
     inverse_k = 0.0 if slots is None else 1 / slots
