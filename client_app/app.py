@@ -112,5 +112,3 @@ def _metrics(workers: list[int], steps: Any, losses: Any) -> MetricRecord:
     total = np.where(steps > 0, np.nan_to_num(losses) * steps, 0.0).sum(axis=0)
     means = [float(t / n) if n else math.nan for t, n in zip(total, taken, strict=True)]
     return MetricRecord({"workers": workers, "steps": taken.tolist(), "losses": means})
-
-

@@ -18,6 +18,9 @@ from mll_flower.tasks.partitions import parse_partition
 
 POOLS = ("hub", "worker")
 
+DEPLOYMENT_KEYS = {"role", "network", "hub", "run-name", "insecure"}
+"""Keys of the run config that are not a part of a simulated run."""
+
 # Rule 8: each preset is a choice of values.
 PRESETS: dict[str, dict[str, Any]] = {
     "mll-sgd": {},
@@ -113,7 +116,7 @@ class RunConfig:
     def from_run_config(cls, values: Mapping[str, Any], check: bool = True) -> RunConfig:
         """Read a Flower run config (names with hyphens) and check it; unknown names are errors."""
         known = {field.name.replace("_", "-"): field for field in fields(cls)}
-        unknown = sorted(set(values) - set(known) - {"role", "network"})
+        unknown = sorted(set(values) - set(known) - DEPLOYMENT_KEYS)
         if unknown:
             raise ValueError(f"unknown keys {unknown}; the known ones are {', '.join(known)}")
         given = {

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from logging import INFO
+from typing import Any
 
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.app.typing import ConfigRecordValues
@@ -20,7 +21,7 @@ from mll_flower.collector import DeadlineGrid, absence_of
 
 QUERY = "query.mll_identity"
 
-Identity = dict[str, ConfigRecordValues]
+Identity = dict[str, Any]
 
 
 def answer_identity(

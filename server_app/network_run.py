@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,18 +25,22 @@ from mll_flower.strategy_base import RoundReport
 from server_app.recorder import Recorder
 
 
-def run_network(grid: Grid, values: Mapping[str, Any]) -> Path:
+def run_network(
+    grid: Grid, values: Mapping[str, Any], on_message: Callable[[], None] | None = None
+) -> Path:
     """Run the network that a run config describes; return where the results are."""
-    config = RunConfig.from_run_config(values)
-    run = _NetworkRun(grid, config)
+    run = _NetworkRun(grid, RunConfig.from_run_config(values), on_message)
     return run.play()
 
 
 class _NetworkRun:
     """The parts of a run, and what happens after each of its rounds."""
 
-    def __init__(self, grid: Grid, config: RunConfig) -> None:
+    def __init__(
+        self, grid: Grid, config: RunConfig, on_message: Callable[[], None] | None
+    ) -> None:
         self.grid = grid
+        self.on_message = on_message
         self.config = config
         self.engine = engine_of(config)
         self.workers, examples = self._ask_nodes()
@@ -106,22 +110,26 @@ class _NetworkRun:
         """Ask every node who it is; return node -> place in the network, and example counts."""
         config, shape = self.config, self.config.network()
         expected = config.hubs if config.pool == "hub" else shape.workers
+        remedy = f"use --federation-config 'num-supernodes={expected}'"
+        first = wait_for_nodes(self.grid, 1, config.node_timeout)[:1]
+        told = ask_identity(self.grid, first, config.node_timeout)[first[0]]
+        if told["num-partitions"] < expected:
+            raise RuntimeError(
+                f"there are {told['num-partitions']} SuperNodes; pool={config.pool!r} with "
+                f"{shape.hubs} hubs and {shape.workers} workers needs {expected}: {remedy}"
+            )
         nodes = wait_for_nodes(self.grid, expected, config.node_timeout)
         places: dict[int, int] = {}
         examples = [0] * shape.workers
         for node, told in ask_identity(self.grid, nodes, config.node_timeout).items():
-            here = told["workers"]
-            assert isinstance(here, list)
-            if not here:
-                continue
-            place = int(told["partition-id"])  # type: ignore[arg-type]
-            places[node] = place
-            for worker, count in zip(here, told["examples"], strict=True):  # type: ignore[arg-type]
-                examples[int(worker)] = int(count)
+            if told["workers"]:
+                places[node] = told["partition-id"]
+            for worker, count in zip(told["workers"], told["examples"], strict=True):
+                examples[worker] = count
         if len(places) != expected or 0 in examples:
             raise RuntimeError(
                 f"{len(places)} of {len(nodes)} nodes host a part of the network, which needs "
-                f"{expected}: use --federation-config 'num-supernodes={expected}'"
+                f"{expected}: {remedy}"
             )
         return places, examples
 
@@ -150,6 +158,8 @@ class _NetworkRun:
     def _after_round(self, report: RoundReport) -> None:
         rounds = self._rounds_of(report.number)
         self.recorder.round(report, rounds)
+        if self.on_message is not None:
+            self.on_message()
         every = self.config.checkpoint_every
         if report.mixed and every and (report.number // self.strategy.q) % every == 0:
             save_checkpoint(

@@ -89,8 +89,8 @@ class Recorder:
 
     def resume(self, source: str, state: dict[str, Any]) -> None:
         """Take over what an earlier run had recorded when its checkpoint was written."""
-        theirs = {**state["config"], **{k: "" for k in ("resume", "output")}}
-        ours = {**self.config.to_run_config(), **{k: "" for k in ("resume", "output")}}
+        theirs = {**state["config"], **dict.fromkeys(("resume", "output"), "")}
+        ours = {**self.config.to_run_config(), **dict.fromkeys(("resume", "output"), "")}
         free = {"checkpoint-every", "data-dir", "reply-timeout", "node-timeout"}
         wrong = [k for k in ours if k not in free and ours[k] != theirs.get(k)]
         if wrong:
@@ -138,16 +138,18 @@ class Recorder:
         for d, hub in enumerate(report.hubs):
             steps, loss, absent = 0, 0.0, 0
             for arrival in hub.arrived:
-                told = arrival.metrics
+                told: Any = arrival.metrics
                 for worker, taken, mean in zip(
-                    told["workers"], told["steps"], told["losses"], strict=True  # type: ignore
+                    told["workers"], told["steps"], told["losses"], strict=True
                 ):
-                    self.steps[int(worker)] += int(taken)
-                    steps += int(taken)
+                    self.steps[worker] += taken
+                    steps += taken
                     loss += taken * mean if taken else 0.0
-                gone = arrival.message.content.config_records["absent"]
-                for worker, at, why in zip(*gone.values(), strict=True):  # type: ignore
-                    self._absent(int(at), d, int(worker), "raised", str(why))
+                gone: Any = arrival.message.content.config_records["absent"]
+                for worker, at, why in zip(
+                    gone["workers"], gone["rounds"], gone["reasons"], strict=True
+                ):
+                    self._absent(at, d, worker, "raised", why)
                     absent += 1
             for missing in hub.absent:
                 for worker in self.hosted(missing.node):
