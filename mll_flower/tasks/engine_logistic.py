@@ -91,7 +91,7 @@ class LogisticTrainer:
         batch, slope = self._batch, self._slope
         transposed, vector = batch.T, self._vector
         signs = self._sign[batches]
-        logits = _aligned(*batches.shape)
+        logits = np.empty(batches.shape, dtype=np.float32)
         plain = not (self._momentum or self._weight_decay)
         # slope = (sigmoid(logit) - label) / batch size, with sigmoid(a) = (1 + tanh(a / 2)) / 2,
         # which cannot overflow; a plain step has its step size folded in.
@@ -113,7 +113,9 @@ class LogisticTrainer:
                     vector += gradient
                 else:
                     self._step(learning_rate)
-            return float(np.logaddexp(np.float32(0), signs * logits).mean(dtype=np.float64))
+            logits *= signs
+            losses = np.logaddexp(logits, np.float32(0), out=logits)
+            return float(np.add.reduce(losses, axis=None, dtype=np.float64)) / losses.size
 
     def _step(self, learning_rate: float) -> None:
         direction = self._gradient
