@@ -90,7 +90,8 @@ def test_logistic_survives_huge_logits() -> None:
 
 @pytest.mark.parametrize("model", MODELS)
 def test_a_result_does_not_depend_on_what_was_trained_before(model: object) -> None:
-    first, second = make_engine(make_task(model)), make_engine(make_task(model))
+    # With momentum, so that one worker's could leak into the next one's steps.
+    first, second = (make_engine(make_task(model), momentum=0.5) for _ in range(2))
     results = {}
     for worker in range(WORKERS):
         results[worker] = first.initial()
