@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-import numpy as np
 from flwr.app import Array, ArrayRecord, Message, MetricRecord
 from flwr.serverapp.strategy import Strategy
 
@@ -16,11 +15,13 @@ from mll_flower.averaging import (
     Layout,
     Vector,
     absent_factors,
+    array_view,
     average_records,
     combine,
     is_finite,
 )
 from mll_flower.collector import Absence, absence_of
+from mll_flower.hub_aggregation import in_dtypes_of
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,7 @@ class Hub:
         self.strategy = strategy
         self.nodes: list[int] = []  # its workers, in the order in which they are summed
         self.weights: dict[int, float] = dict(weights or {})
+        self.usual_weight = 1.0  # of a worker in the network, for hubs that know none yet
         self._weight = 1.0
 
     def average(self, round: int, replies: Iterable[Message]) -> HubRound:
@@ -104,7 +106,8 @@ class Hub:
         if self.strategy is not None:  # its state must never see a NaN
             self._drop_not_finite(result)
         average = self._sum(round, result)
-        if not is_finite(average):
+        # A strategy is asked once a round: its state moves, and it may empty the replies.
+        if self.strategy is None and not is_finite(average):
             # Only now is it worth looking through every model for the one that spoils it.
             self._drop_not_finite(result)
             average = self._sum(round, result)
@@ -127,7 +130,7 @@ class Hub:
         """w(i); until a worker's weight is known, the mean of the known ones."""
         if node in self.weights:
             return self.weights[node]
-        return sum(self.weights.values()) / len(self.weights) if self.weights else 1.0
+        return sum(self.weights.values()) / len(self.weights) if self.weights else self.usual_weight
 
     def _sum(self, round: int, result: HubRound) -> Flat:
         """z(d) = sum over arrived v(i) x(i) + (sum over absent v(i)) y(d)."""
@@ -142,7 +145,7 @@ class Hub:
             arrays, _ = self.strategy.aggregate_train(round, messages)
             if arrays is None:
                 return self.model
-            average = self.layout.flatten(_rounded(self.layout, arrays))
+            average = self.layout.flatten(in_dtypes_of(self.layout, arrays))
             return combine([average, self.model], [1 - own, own]) if own else average
         records: list[Mapping[str, Array | Vector]] = [a.arrays for a in result.arrived]
         if own:
@@ -159,11 +162,14 @@ class Hub:
             count = len(content.array_records)
             return Absent(node, Absence.NO_MODEL, f"{count} ArrayRecords, expected one")
         arrays = next(iter(content.array_records.values()))
-        mismatch = self.layout.mismatch(arrays)
+        mismatch = self.layout.mismatch(arrays) or _unreadable(arrays)
         if mismatch:
             return Absent(node, Absence.WRONG_SHAPE, mismatch)
         metrics = next(iter(content.metric_records.values()), MetricRecord())
         if self.weighted_by_key is not None:
+            if len(content.metric_records) > 1:
+                why = f"{len(content.metric_records)} MetricRecords, expected one with the weight"
+                return Absent(node, Absence.NO_WEIGHT, why)
             weight = metrics.get(self.weighted_by_key)
             if not isinstance(weight, (int, float)) or not 0 < weight < math.inf:
                 why = f"metric {self.weighted_by_key!r} is {weight!r}, expected a positive number"
@@ -179,11 +185,13 @@ class Hub:
                 result.absent.append(Absent(arrival.node, Absence.NOT_FINITE, why))
 
 
-def _rounded(layout: Layout, arrays: ArrayRecord) -> dict[str, Vector]:
-    """Arrays of a Flower strategy, which turns integers into floats, in the layout's dtypes."""
-    rounded: dict[str, Vector] = {}
-    for name, dtype in zip(layout.names, layout.dtypes, strict=True):
-        array = arrays[name].numpy()
-        kind = np.dtype(dtype)
-        rounded[name] = (array if np.issubdtype(kind, np.inexact) else np.rint(array)).astype(kind)
-    return rounded
+def _unreadable(arrays: ArrayRecord) -> str | None:
+    """Say which array does not hold what it claims; None if all do."""
+    for name, array in arrays.items():
+        try:
+            vector = array_view(array)
+        except (ValueError, SyntaxError, IndexError) as error:
+            return f"{name!r} cannot be read: {error}"
+        if str(vector.dtype) != array.dtype or vector.size != math.prod(array.shape):
+            return f"{name!r} holds {vector.size} {vector.dtype}, not {array.shape} {array.dtype}"
+    return None

@@ -7,7 +7,7 @@ its node config when asked, with one line and nothing else changed.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from logging import INFO
 from typing import Any
 
@@ -51,6 +51,8 @@ def ask_identity(grid: Grid, nodes: list[int], timeout: float) -> dict[int, Iden
     messages = [Message(RecordDict(), node, QUERY) for node in nodes]
     answers: dict[int, Identity] = {}
     silent: dict[int, str] = {}
+    if isinstance(grid, DeadlineGrid):
+        grid = grid.grid  # this question has a deadline of its own
     for reply in DeadlineGrid(grid, timeout).send_and_receive(messages):
         node = reply.metadata.src_node_id
         if reply.has_error():
@@ -66,12 +68,14 @@ def ask_identity(grid: Grid, nodes: list[int], timeout: float) -> dict[int, Iden
     return answers
 
 
-def wait_for_nodes(grid: Grid, expected: int, timeout: float) -> list[int]:
-    """Wait until ``expected`` nodes are connected; an error says how many came in time."""
+def wait_for_nodes(
+    grid: Grid, expected: int, timeout: float, among: Container[int] | None = None
+) -> list[int]:
+    """Wait until ``expected`` nodes (of ``among``) are connected; else say how many came."""
     end = time.monotonic() + timeout
     announced = -1
     while True:
-        nodes = sorted(grid.get_node_ids())
+        nodes = sorted(n for n in grid.get_node_ids() if among is None or n in among)
         if len(nodes) >= expected:
             return nodes
         if time.monotonic() >= end:

@@ -9,7 +9,7 @@ is the averaged model u.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from logging import INFO
+from logging import INFO, WARNING
 from pathlib import Path
 from typing import Any
 
@@ -49,8 +49,9 @@ class MultiLevelStrategy(HubsStrategy):
         With ``network``: the worker number of each node id; else in the order of their ids.
     mixing : str or Path
         How H is made (`mll_flower.mixing_matrix`), or a file that holds it.
-    tau : int, optional
-        Slots in a round; sent to the nodes as ``tau`` for those that honour budgets.
+    tau, slot : int and float, optional
+        Slots in a round and seconds a slot; sent to the nodes as ``tau`` and
+        ``slot-seconds`` for those that honour budgets.
     q : int
         Rounds between two mixings.
     deadline : float, optional
@@ -83,6 +84,7 @@ train_metrics_aggr_fn, evaluate_metrics_aggr_fn
         workers: Mapping[int, int] | None = None,
         mixing: str | Path = "auto",
         tau: int | None = None,
+        slot: float | None = None,
         q: int = 1,
         deadline: float | None = None,
         absent: AbsentRule = "keep",
@@ -105,18 +107,24 @@ train_metrics_aggr_fn, evaluate_metrics_aggr_fn
             raise ValueError("give either network= or hubs= (with graph=), not both or neither")
         if isinstance(assign, str) and assign != "even" and not assign.startswith("node-config:"):
             raise ValueError(f"assign={assign!r}: give 'even', 'node-config:KEY' or a function")
+        if hubs is not None and hubs < 1:
+            raise ValueError(f"hubs={hubs}: there must be at least one")
+        if workers is not None:
+            _check_workers(workers, network)
         self.network = network
         self.graph = network.graph if network else hub_graph(graph, hubs or 0)
         super().__init__(
             len(self.graph),
             tau=tau,
+            slot=slot,
             q=q,
             deadline=deadline,
             absent=absent,
             hub_strategy=hub_strategy,
             worker_config=worker_config,
             on_round=on_round,
-            weighted_by_key=None if network else weighted_by_key,
+            weighted_by_key=weighted_by_key,
+            weights_given=network is not None,
             fraction_train=fraction_train,
             fraction_evaluate=fraction_evaluate,
             min_train_nodes=min_train_nodes,
@@ -168,32 +176,38 @@ train_metrics_aggr_fn, evaluate_metrics_aggr_fn
     def _enrol(self, grid: Grid) -> None:
         if self.network is not None:
             if not self.worker_of:
-                self._enrol_workers(wait_for_nodes(grid, self.network.workers, self.node_timeout))
+                self._enrol_workers(self.network, grid)
             return
-        if self.worker_of:  # later on, whoever is not connected has left the network
-            nodes = sorted(grid.get_node_ids())
-        else:
+        first = not self.worker_of
+        if first:
             needed = max(self.min_available_nodes, self.number_of_hubs)
             nodes = wait_for_nodes(grid, needed, self.node_timeout)
-        places = self._places([n for n in nodes if n not in self.worker_of], grid)
-        self._seat(places, gone=set(self.worker_of) - set(nodes))
-        if places and not all(hub.nodes for hub in self.hubs):
+        else:  # later on, whoever is not connected has left the network
+            nodes = sorted(grid.get_node_ids())
+        seated = {node for hub in self.hubs for node in hub.nodes}
+        try:
+            places = self._places([n for n in nodes if n not in seated], grid)
+        except (RuntimeError, ValueError) as error:
+            if first:
+                raise
+            log(WARNING, "Round %d: new nodes have no part in it: %s", self.round + 1, error)
+            places = {}
+        self._seat(places, gone=seated - set(nodes))
+        if first and not all(hub.nodes for hub in self.hubs):
             empty = [d for d, hub in enumerate(self.hubs) if not hub.nodes]
             raise ValueError(f"hubs {empty} have no worker: assign at least one node to each hub")
 
-    def _enrol_workers(self, nodes: list[int]) -> None:
-        assert self.network is not None
-        network = self.network
+    def _enrol_workers(self, network: HubNetwork, grid: Grid) -> None:
+        nodes = wait_for_nodes(grid, network.workers, self.node_timeout, among=self.workers)
+        if len(nodes) > network.workers:
+            raise ValueError(
+                f"{len(nodes)} nodes for the {network.workers} workers of the network, so that "
+                f"some belong to no hub: connect {network.workers}, or say with workers= which "
+                "node is which worker"
+            )
         places = {}
         for place, node in enumerate(nodes):
-            worker = place if self.workers is None else self.workers.get(node, -1)
-            if self.workers is not None and node not in self.workers:
-                continue  # more nodes than workers: the others have no part
-            if not 0 <= worker < network.workers:
-                raise ValueError(
-                    f"node {node} is worker {worker}: the network has the workers 0 to "
-                    f"{network.workers - 1}"
-                )
+            worker = place if self.workers is None else self.workers[node]
             d = int(network.hub_of[worker])
             places[node] = d, worker
             self.hubs[d].weights[node] = float(network.w[worker])
@@ -204,9 +218,15 @@ train_metrics_aggr_fn, evaluate_metrics_aggr_fn
         told: dict[int, Any] = {}
         if nodes and isinstance(self.assign, str) and self.assign != "even":
             key = self.assign.removeprefix("node-config:")
-            told = {n: i.get(key) for n, i in ask_identity(grid, nodes, self.node_timeout).items()}
+            # Those who are there already do not wait longer than a round for new ones.
+            limit = self.deadline if self.worker_of else None
+            timeout = min(self.node_timeout, limit or self.node_timeout)
+            told = {n: i.get(key) for n, i in ask_identity(grid, nodes, timeout).items()}
         places = {}
-        for number, node in enumerate(nodes, start=len(self.worker_of)):
+        free = len(self.worker_of)
+        for node in nodes:
+            number = self.worker_of.get(node, free)  # a node that comes back is who it was
+            free += number == free
             hub: Any = number % self.number_of_hubs
             if callable(self.assign):
                 hub = self.assign(node)
@@ -219,3 +239,13 @@ train_metrics_aggr_fn, evaluate_metrics_aggr_fn
                 )
             places[node] = int(hub), number
         return places
+
+
+def _check_workers(workers: Mapping[int, int], network: HubNetwork | None) -> None:
+    if network is None:
+        raise ValueError("workers= says which worker of a network a node is: give network= too")
+    if sorted(workers.values()) != list(range(network.workers)):
+        raise ValueError(
+            f"workers={dict(workers)}: each of the workers 0 to {network.workers - 1} of the "
+            "network must be exactly one node"
+        )

@@ -19,8 +19,9 @@ from flwr.supercore import log
 from numpy.typing import NDArray
 
 from mll_flower.averaging import ABSENT_RULES, AbsentRule, Flat, Layout, combine, distance
-from mll_flower.collector import DeadlineGrid, GridWrapper
+from mll_flower.collector import DeadlineGrid
 from mll_flower.hub import Hub, HubRound
+from mll_flower.hub_aggregation import ask_through, fit
 from mll_flower.slots import check_periods
 
 MetricsFunction = Callable[[list[RecordDict], str], MetricRecord]
@@ -70,23 +71,32 @@ class HubsStrategy(FedAvg):
         worker_config: WorkerConfig | None,
         on_round: Callable[[RoundReport], None] | None,
         weighted_by_key: str | None,
+        slot: float | None = None,
+        weights_given: bool = False,
         **fedavg: Any,
     ) -> None:
         super().__init__(weighted_by_key=weighted_by_key or "num-examples", **fedavg)
         check_periods(1 if tau is None else tau, q)
+        if slot is not None and not slot > 0:
+            raise ValueError(f"slot={slot}: must be a positive number of seconds")
+        if slot is not None and tau is None:
+            raise ValueError(f"slot={slot} without tau: give tau, the number of slots in a round")
         if absent not in ABSENT_RULES:
             raise ValueError(f"absent={absent!r}: choose one of {', '.join(ABSENT_RULES)}")
         if deadline is not None and not deadline > 0:
             raise ValueError(f"deadline={deadline}: must be a positive number of seconds")
         self.number_of_hubs = hubs
         self.tau = tau
+        self.slot = slot
         self.q = q
         self.deadline = deadline
         self.absent: AbsentRule = absent
         self.hub_strategy = hub_strategy
         self.worker_config = worker_config
         self.on_round = on_round
-        self.weighted = weighted_by_key is not None
+        # Equal weights hold for metrics too; weights that are given replace those of replies.
+        self.equal = weighted_by_key is None
+        self.weighted = not self.equal and not weights_given
         self.hubs: list[Hub] = []
         self.round = 0
         self.worker_of: dict[int, int] = {}
@@ -111,8 +121,9 @@ class HubsStrategy(FedAvg):
         evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
     ) -> Result:
         """Run Flower's own loop, on a grid whose rounds end on time."""
+        timeout = min(timeout, self.deadline or timeout)
         if not isinstance(grid, DeadlineGrid):
-            grid = DeadlineGrid(grid, self.deadline or timeout)
+            grid = DeadlineGrid(grid, timeout)
         return super().start(
             grid, initial_arrays, num_rounds, timeout, train_config, evaluate_config, evaluate_fn
         )
@@ -130,6 +141,8 @@ class HubsStrategy(FedAvg):
         config = ConfigRecord({**config, "server-round": server_round, "round": self.round})
         if self.tau is not None:
             config["tau"] = self.tau
+        if self.slot is not None:
+            config["slot-seconds"] = self.slot
         return [message for hub in self.hubs for message in self._ask(hub, config, grid)]
 
     def aggregate_train(
@@ -146,6 +159,15 @@ class HubsStrategy(FedAvg):
         if self.on_round is not None:
             self.on_round(RoundReport(self.round, mixes, results, spread, silent, column))
         return self.hubs[0].layout.record(self.average()), self._train_metrics(results)
+
+    def aggregate_evaluate(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> MetricRecord | None:
+        """Average the metrics of an evaluation, as FedAvg does."""
+        if not self.equal:
+            return super().aggregate_evaluate(server_round, replies)
+        usable, _ = self._check_and_log_replies(replies, is_train=False, validate=False)
+        return self._metrics([reply.content for reply in usable], self.evaluate_metrics_aggr_fn)
 
     def average(self) -> Flat:
         """u: the hubs' models, weighted by their shares b."""
@@ -183,27 +205,33 @@ class HubsStrategy(FedAvg):
             hub.nodes = sorted(
                 (n for n in hub.nodes if n not in away), key=self.worker_of.__getitem__
             )
-            _fit(hub.strategy, len(hub.nodes))
+            fit(hub.strategy, self.hub_strategy, len(hub.nodes))
 
     def _ask(self, hub: Hub, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
         if not hub.nodes:
             return []
         arrays = hub.layout.record(hub.model)
+        # A copy for each hub: Flower's strategies write into the config that they are given.
+        config = ConfigRecord(dict(config))
         if hub.strategy is not None:
-            view = _HubView(grid, hub.nodes)
-            return hub.strategy.configure_train(self.round, arrays, config, view)
-        nodes = hub.nodes
-        if self.fraction_train < 1.0:
-            nodes = random.sample(nodes, max(1, int(len(nodes) * self.fraction_train)))
-        messages = []
-        for node in nodes:
-            settings = config
-            if self.worker_config is not None:
-                more = self.worker_config(self.worker_of[node], self.round)
-                settings = ConfigRecord({**config, **more})
-            record = RecordDict({self.arrayrecord_key: arrays, self.configrecord_key: settings})
-            messages.append(Message(record, node, MessageType.TRAIN))
-        return messages
+            messages = ask_through(hub.strategy, self.round, arrays, config, grid, hub.nodes)
+        else:
+            record = RecordDict({self.arrayrecord_key: arrays, self.configrecord_key: config})
+            messages = [Message(record, node, MessageType.TRAIN) for node in self._sample(hub)]
+        return [self._personal(m) for m in messages] if self.worker_config else messages
+
+    def _sample(self, hub: Hub) -> list[int]:
+        wanted = max(1, self.min_train_nodes, int(len(hub.nodes) * self.fraction_train))
+        return hub.nodes if wanted >= len(hub.nodes) else random.sample(hub.nodes, wanted)
+
+    def _personal(self, message: Message) -> Message:
+        """Return the message with what ``worker_config`` has for its worker."""
+        assert self.worker_config is not None
+        node, content = message.metadata.dst_node_id, message.content
+        key = next(iter(content.config_records), self.configrecord_key)
+        more = self.worker_config(self.worker_of[node], self.round)
+        config = ConfigRecord({**content.config_records.get(key, {}), **more})
+        return Message(RecordDict({**content, key: config}), node, message.metadata.message_type)
 
     def _average(self, replies: Iterable[Message]) -> list[HubRound]:
         hub_of = {node: d for d, hub in enumerate(self.hubs) for node in hub.nodes}
@@ -225,37 +253,33 @@ class HubsStrategy(FedAvg):
                     absent.cause,
                     absent.why[-500:],
                 )
+        known = [weight for hub in self.hubs for weight in hub.weights.values()]
+        for hub in self.hubs:
+            hub.usual_weight = sum(known) / len(known) if known else 1.0
         return results
 
     def _train_metrics(self, results: list[HubRound]) -> MetricRecord | None:
         contents = [a.message.content for result in results for a in result.arrived]
-        if not contents or not self.weighted:
+        return self._metrics(contents, self.train_metrics_aggr_fn)
+
+    def _metrics(self, contents: list[RecordDict], average: MetricsFunction) -> MetricRecord | None:
+        """Average metrics; None where they cannot be, which never stops a run."""
+        key = self.weighted_by_key
+        if self.equal:
+            contents = [_weighing_one(content, key) for content in contents]
+        records = [list(content.metric_records.values()) for content in contents]
+        if not records or not all(len(r) == 1 and key in r[0] for r in records):
             return None
-        keys = {tuple(sorted(next(iter(c.metric_records.values())))) for c in contents}
-        if len(keys) > 1:
-            log(WARNING, "Replies have different metrics, which are not averaged: %s", keys)
+        kinds = {
+            tuple(sorted((k, len(v) if isinstance(v, list) else 0) for k, v in r[0].items()))
+            for r in records
+        }
+        if len(kinds) > 1:
+            log(WARNING, "Replies have different metrics, which are not averaged: %s", kinds)
             return None
-        return self.train_metrics_aggr_fn(contents, self.weighted_by_key)
+        return average(contents, key)
 
 
-class _HubView(GridWrapper):
-    """The part of a grid that one hub sees: its own workers."""
-
-    def __init__(self, grid: Grid, nodes: list[int]) -> None:
-        super().__init__(grid)
-        self.nodes = nodes
-
-    def get_node_ids(self) -> Iterable[int]:
-        return self.nodes
-
-
-def _fit(strategy: Any, nodes: int) -> None:
-    """Lower a hub strategy's minimum numbers of nodes to what the hub has.
-
-    Flower's strategies wait without end for their minimum, which is 2 unless it is set.
-    """
-    while strategy is not None:
-        for name in ("min_train_nodes", "min_evaluate_nodes", "min_available_nodes"):
-            if hasattr(strategy, name):
-                setattr(strategy, name, min(getattr(strategy, name), nodes))
-        strategy = getattr(strategy, "strategy", None)
+def _weighing_one(content: RecordDict, key: str) -> RecordDict:
+    metrics = {k: MetricRecord({**m, key: 1}) for k, m in content.metric_records.items()}
+    return RecordDict({**content, **metrics})
