@@ -96,7 +96,7 @@ class RunConfig:
     partition: str = "iid"
     model: str = "cnn"
     batch_size: int = 32
-    learning_rate: float = 0.05
+    learning_rate: float = 0.2
     lr_milestones: str = ""
     lr_factor: float = 0.1
     momentum: float = 0.0
@@ -114,7 +114,15 @@ class RunConfig:
 
     @classmethod
     def from_run_config(cls, values: Mapping[str, Any], check: bool = True) -> RunConfig:
-        """Read a Flower run config (names with hyphens) and check it; unknown names are errors."""
+        """Read a Flower run config, apply its preset and check it."""
+        config = cls.read(values).resolved()
+        if check:
+            config.check()
+        return config
+
+    @classmethod
+    def read(cls, values: Mapping[str, Any]) -> RunConfig:
+        """Read a Flower run config (names with hyphens) as it is; unknown names are errors."""
         known = {field.name.replace("_", "-"): field for field in fields(cls)}
         unknown = sorted(set(values) - set(known) - DEPLOYMENT_KEYS)
         if unknown:
@@ -124,10 +132,7 @@ class RunConfig:
             for name, field in known.items()
             if name in values
         }
-        config = cls(**given).resolved()
-        if check:
-            config.check()
-        return config
+        return cls(**given)
 
     def to_run_config(self) -> dict[str, int | float | bool | str]:
         """Return the values under the names of the run config."""

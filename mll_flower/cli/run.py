@@ -104,10 +104,8 @@ def _run_flower(
     app = app_directory()
     watch.say("Starting Flower (about 20 s)")
     with simulation_superlink(home) as superlink:
-        # Flower wants the types that pyproject.toml has, and all keys: what is not given
-        # might have another default there.
-        defaults = RunConfig().to_run_config()
-        values = {k: type(v)(settings.get(k, v)) for k, v in defaults.items()}
+        # All keys: what is not given might have another default in pyproject.toml.
+        values = RunConfig.read(settings).to_run_config()
         run_app(superlink, app, values, federation, watch.line)
 
 
