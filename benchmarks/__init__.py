@@ -1,0 +1,1 @@
+"""Benchmarks: each is a module to run, and prints a table."""
