@@ -23,11 +23,12 @@ from mll_flower.slots import (
 from tests.strategies import rates
 
 seeds = st.integers(0, 2**64 - 1)
+workers = st.integers(0, 2**31 - 1)
 numbers = st.integers(0, 2**32 - 1)
 quick = settings(max_examples=60, deadline=None)
 
 
-@given(seed=seeds, worker=numbers, round=numbers, tau=st.integers(1, 50), p=rates)
+@given(seed=seeds, worker=workers, round=numbers, tau=st.integers(1, 50), p=rates)
 @quick
 def test_coins_depend_on_seed_worker_and_round_alone(seed, worker, round, tau, p) -> None:
     first = coins(seed, worker, round, tau, p)
@@ -70,7 +71,7 @@ def test_a_rate_of_one_takes_every_slot() -> None:
     assert slots_until(1, 2, 3, 17, 1.0) == 17
 
 
-@given(seed=seeds, worker=numbers, round=numbers, steps=st.integers(1, 40), p=st.floats(0.05, 1.0))
+@given(seed=seeds, worker=workers, round=numbers, steps=st.integers(1, 40), p=st.floats(0.05, 1.0))
 @quick
 def test_slots_until_counts_the_coins_of_one_long_stream(seed, worker, round, steps, p) -> None:
     needed = slots_until(seed, worker, round, steps, p)
