@@ -23,10 +23,15 @@ from numpy.typing import ArrayLike, NDArray
 from torch import nn
 
 from mll_flower.averaging import AbsentRule, Flat, Layout
-from mll_flower.slots import batch_rng
+from mll_flower.slots import StepBudget, TimeBudget, batch_rng
 from mll_flower.tasks.engine_hub import play_round
 from mll_flower.tasks.engine_logistic import LogisticTrainer
-from mll_flower.tasks.engine_process import prepare_process, reproducible, torch_threads
+from mll_flower.tasks.engine_process import (
+    Pace,
+    prepare_process,
+    reproducible,
+    torch_threads,
+)
 from mll_flower.tasks.engine_torch import TorchTrainer, channels_last_pays, numpy_state
 from mll_flower.tasks.partitions import partition
 from mll_flower.tasks.task import Task
@@ -40,7 +45,11 @@ class _Trainer(Protocol):
     row: Flat
 
     def steps(
-        self, batches: NDArray[np.int64], learning_rate: float, noise: tuple[int, ...]
+        self,
+        batches: NDArray[np.int64],
+        learning_rate: float,
+        noise: tuple[int, ...],
+        pace: Pace = iter,
     ) -> float: ...
 
 
@@ -158,6 +167,40 @@ class Engine:
         _copy(self._trainer.row, flat)
         return loss
 
+    def train_paced(
+        self,
+        flat: Flat,
+        worker: int,
+        round: int,
+        budget: StepBudget | TimeBudget,
+        tau: int,
+        learning_rate: float,
+    ) -> float:
+        """Take a worker's steps of one round at the pace of a budget, in place.
+
+        `train` with the number of steps that the budget let it take gives the same bits:
+        so a run of real workers can be replayed.
+
+        Parameters
+        ----------
+        flat, worker, round, learning_rate
+            As in `train`.
+        budget : StepBudget or TimeBudget
+            Says when a step is due, and counts them.
+        tau : int
+            Slots of the round: steps at most.
+
+        Returns
+        -------
+        float
+            Mean training loss of the steps; nan if there are none.
+        """
+        self._check([worker], np.array(tau))
+        with reproducible():
+            loss = self._train_row(flat, worker, round, tau, learning_rate, budget.pace)
+        _copy(self._trainer.row, flat)
+        return loss
+
     def run_hub(
         self,
         flat: Flat,
@@ -234,7 +277,13 @@ class Engine:
             raise ValueError(f"steps={counts.min()}: give 0 or more")
 
     def _train_row(
-        self, flat: Flat, worker: int, round: int, steps: int, learning_rate: float
+        self,
+        flat: Flat,
+        worker: int,
+        round: int,
+        steps: int,
+        learning_rate: float,
+        pace: Pace = iter,
     ) -> float:
         """Train in the trainer's row, from ``flat``; it stays there."""
         shard = self._shards[worker]
@@ -242,7 +291,7 @@ class Engine:
         drawn = batch_rng(self.seed, worker, round).integers(
             len(shard), size=(steps, self.batch_size)
         )
-        return self._trainer.steps(shard[drawn], learning_rate, (self.seed, worker, round))
+        return self._trainer.steps(shard[drawn], learning_rate, (self.seed, worker, round), pace)
 
     def evaluate(
         self,

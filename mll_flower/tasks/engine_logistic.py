@@ -6,6 +6,7 @@ operations on a batch's worth of numbers.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from mll_flower.averaging import Flat, Layout
+from mll_flower.tasks.engine_process import Pace
 from mll_flower.tasks.models import binary_labels
 
 if TYPE_CHECKING:
@@ -69,7 +71,11 @@ class LogisticTrainer:
         self._decay = _aligned(features + 1)
 
     def steps(
-        self, batches: NDArray[np.int64], learning_rate: float, noise: tuple[int, ...]
+        self,
+        batches: NDArray[np.int64],
+        learning_rate: float,
+        noise: tuple[int, ...],
+        pace: Pace = iter,
     ) -> float:
         """Take one SGD step a batch on the model in the row.
 
@@ -81,11 +87,13 @@ class LogisticTrainer:
             Step size.
         noise : tuple of int
             Not used: nothing else in the model is random.
+        pace : callable
+            Gives the batches, one when its step is due, and ends when there is no time for more.
 
         Returns
         -------
         float
-            Mean over the steps of the loss before the step.
+            Mean over the steps of the loss before the step; nan if there are none.
         """
         weights, gradient, x = self._vector[:-1], self._gradient, self._x
         batch, slope = self._batch, self._slope
@@ -98,7 +106,8 @@ class LogisticTrainer:
         scale = (-learning_rate if plain else 1.0) / (2 * len(slope))
         self._velocity.fill(0)
         with np.errstate(all="ignore"):  # a diverging worker is found by its model
-            for rows, sign, logit in zip(batches, signs, logits, strict=True):
+            taken = 0
+            for rows, sign, logit in pace(list(zip(batches, signs, logits, strict=True))):
                 # "clip" only spares a copy: the rows are known to be in range.
                 x.take(rows, axis=0, out=batch, mode="clip")
                 batch.dot(weights, out=logit)
@@ -113,7 +122,11 @@ class LogisticTrainer:
                     vector += gradient
                 else:
                     self._step(learning_rate)
-            logits *= signs
+                taken += 1
+            if not taken:
+                return math.nan
+            logits = logits[:taken]
+            logits *= signs[:taken]
             losses = np.logaddexp(logits, np.float32(0), out=logits)
             return float(np.add.reduce(losses, axis=None, dtype=np.float64)) / losses.size
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
+from typing import Any
 
 import torch
 from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
+
+Pace = Callable[[Iterable[Any]], Iterator[Any]]
+"""Gives batches one by one, as a budget's ``pace`` does; ``iter`` gives all of them at once."""
 
 # Parameters of glibc's mallopt, and values that keep a step's temporary arrays in the process.
 _M_TRIM_THRESHOLD, _KEEP_FREE = -1, 1 << 30

@@ -6,6 +6,7 @@ is one copy into the row, and the trained model is the row.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from mll_flower.averaging import Flat, Layout
+from mll_flower.tasks.engine_process import Pace
 
 if TYPE_CHECKING:
     from mll_flower.tasks.task import Task
@@ -140,7 +142,11 @@ class TorchTrainer:
         self._scratch = [(b, b.clone()) for b in self.module.buffers() if id(b) not in bound]
 
     def steps(
-        self, batches: NDArray[np.int64], learning_rate: float, noise: tuple[int, ...]
+        self,
+        batches: NDArray[np.int64],
+        learning_rate: float,
+        noise: tuple[int, ...],
+        pace: Pace = iter,
     ) -> float:
         """Take one SGD step a batch on the model in the row.
 
@@ -152,11 +158,13 @@ class TorchTrainer:
             Step size.
         noise : tuple of int
             What the module's own randomness (dropout) depends on.
+        pace : callable
+            Gives the batches, one when its step is due, and ends when there is no time for more.
 
         Returns
         -------
         float
-            Mean over the steps of the loss before the step.
+            Mean over the steps of the loss before the step; nan if there are none.
         """
         words = np.random.SeedSequence(noise).generate_state(1, np.uint64)
         torch.default_generator.manual_seed(int(words[0]))
@@ -164,11 +172,12 @@ class TorchTrainer:
             buffer.copy_(start)
         for velocity in self._velocity:
             velocity.zero_()
-        total = 0.0
-        for rows in torch.from_numpy(batches):
+        total, taken = 0.0, 0
+        for rows in pace(torch.from_numpy(batches)):
             total += self._step(rows, learning_rate)
+            taken += 1
         self._settle()
-        return total / len(batches)
+        return total / taken if taken else math.nan
 
     def _step(self, rows: Tensor, learning_rate: float) -> float:
         loss = self._loss(self.module(self._batch(rows)), self._y.index_select(0, rows))
