@@ -136,10 +136,12 @@ class Hub:
         """z(d) = sum over arrived v(i) x(i) + (sum over absent v(i)) y(d)."""
         if not result.arrived:
             return self.model
-        here = [self.weight_of(a.node) for a in result.arrived]
-        away = [self.weight_of(a.node) for a in result.absent]
-        arrived = [True] * len(here) + [False] * len(away)
-        factors, own = absent_factors(here + away, arrived, self.absent_rule)
+        # In the workers' order, whoever is absent: the same sums to the last bit.
+        here = {a.node for a in result.arrived}
+        asked = here | {a.node for a in result.absent}
+        nodes = [node for node in self.nodes if node in asked]
+        weights = [self.weight_of(node) for node in nodes]
+        factors, own = absent_factors(weights, [n in here for n in nodes], self.absent_rule)
         if self.strategy is not None:
             messages = [a.message for a in result.arrived]
             arrays, _ = self.strategy.aggregate_train(round, messages)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
+from numpy.random.bit_generator import ISeedSequence
 from numpy.typing import NDArray
 
 from mll_flower.network import HubNetwork
@@ -23,15 +24,23 @@ T = TypeVar("T")
 _COINS, _BATCHES = 0, 1
 
 
+class _Key(ISeedSequence):
+    """A Philox key as it is: hashing a seed, or drawing one, would cost more than its use."""
+
+    def __init__(self, *words: int) -> None:
+        self.words = words
+
+    def generate_state(self, n_words: int, dtype: Any = np.uint64) -> NDArray[Any]:
+        return np.array(self.words, dtype=np.uint64)
+
+
 def _stream(seed: int, worker: int, round: int, purpose: int) -> np.random.Generator:
-    # Philox is a keyed counter: distinct (key, counter) give independent streams, with
-    # none of the set-up cost of hashing a seed.
-    for name, value, bits in (("seed", seed, 64), ("worker", worker, 32), ("round", round, 32)):
+    # Philox is a keyed counter: distinct keys give independent streams.
+    for name, value, bits in (("seed", seed, 64), ("worker", worker, 31), ("round", round, 32)):
         if not 0 <= value < 1 << bits:
             raise ValueError(f"{name}={value}: must be from 0 to 2**{bits} - 1")
-    key = np.array([seed, worker << 32 | round], dtype=np.uint64)
-    counter = np.array([0, 0, 0, purpose], dtype=np.uint64)
-    return np.random.Generator(np.random.Philox(key=key, counter=counter))
+    key = _Key(seed, purpose << 63 | worker << 32 | round)
+    return np.random.Generator(np.random.Philox(key))  # type: ignore[arg-type]
 
 
 def coins(seed: int, worker: int, round: int, tau: int, p: float) -> NDArray[np.bool_]:
