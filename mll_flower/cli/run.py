@@ -79,10 +79,15 @@ def run(
     output = Path(checked.output)
     with _progress() as progress:
         watch = _Watch(progress, output / "progress.json", checked.slots)
-        if in_process:
-            _run_here(checked, watch)
-        else:
-            _run_flower(settings, checked, flwr_home, actors, watch)
+        try:
+            if in_process:
+                _run_here(checked, watch)
+            else:
+                _run_flower(settings, checked, flwr_home, actors, watch)
+        except RuntimeError as failure:
+            progress.stop()
+            console.print(f"Error: {failure}", style="bold red", markup=False, soft_wrap=True)
+            raise typer.Exit(1) from None
         watch.look()
     summarise(output)
 
