@@ -15,7 +15,7 @@ from rich.console import Console
 from typer.core import TyperGroup
 
 from mll_flower import __version__
-from mll_flower.cli import network
+from mll_flower.cli import network, run
 
 
 class Commands(TyperGroup):
@@ -69,4 +69,5 @@ def main(
     """Multi-Level Local SGD for Flower."""
 
 
+app.command("run")(run.run_command())
 app.command("network")(network.network)

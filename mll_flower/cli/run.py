@@ -245,7 +245,7 @@ def run_command() -> Callable[..., None]:
             field.name,
             kinds[type(field.default)],
             None,
-            f"{HELP[field.name]} [default: {field.default!r}]".replace("''", "none"),
+            f"{HELP[field.name]} (default: {field.default!r})".replace(" (default: '')", ""),
         )
         for field in fields(RunConfig)
     ]
