@@ -9,12 +9,10 @@ import shutil
 import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from logging import INFO
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-from flwr.supercore import log
 from safetensors.numpy import save_file
 
 from mll_flower.averaging import Flat
@@ -83,7 +81,7 @@ class Recorder:
         self.bytes = 0
         self.earlier = 0.0
         self.last: dict[str, Any] = {}
-        self._clock = self._shown = time.monotonic()
+        self._clock = self._shown = self._said = time.monotonic()
         self._file: IO[str] | None = None
         self._old_rows: list[list[str]] = []
 
@@ -278,9 +276,11 @@ class Recorder:
             self._file.flush()
         total = self.schedule[-1].slot
         _write_json(self.output / "progress.json", {"total": total, **self.last})
-        if now - self._shown > 5 or force:
-            log(INFO, "slot %s of %d  %s", self.last.get("slot", 0), total, self._words())
         self._shown = now
+        if now - self._said > 5 or "done" in self.last:
+            # Not through Flower's logger, which is quiet while the rounds go on.
+            print(f"slot {self.last.get('slot', 0)} of {total}  {self._words()}", flush=True)
+            self._said = now
 
     def _words(self) -> str:
         if "loss" not in self.last:

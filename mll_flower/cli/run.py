@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import os
+import threading
 import tomllib
 from collections.abc import Callable
 from dataclasses import fields
@@ -23,10 +24,14 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.table import Table
+from rich.text import Text
 
 from mll_flower.config import PRESETS, RunConfig
 
 console = Console()
+
+# Lines of Flower's log that say nothing about a run started here.
+_NO_NEWS = ("default simulated SuperNodes", "federation size", "federation simulation-config")
 
 HELP = {
     "preset": f"Algorithm: {', '.join(PRESETS)}.",
@@ -88,6 +93,8 @@ def run(
             progress.stop()
             console.print(f"Error: {failure}", style="bold red", markup=False, soft_wrap=True)
             raise typer.Exit(1) from None
+        finally:
+            watch.over.set()
         watch.look()
     summarise(output)
 
@@ -104,7 +111,6 @@ def _run_flower(
         "client-resources-num-cpus": 1,
         "init-args-num-cpus": cores,
         "init-args-log-to-driver": False,
-        "init-args-include-dashboard": False,
     }
     app = app_directory()
     watch.say("Starting Flower (about 20 s)")
@@ -155,13 +161,19 @@ class _Watch:
     def __init__(self, progress: Progress, path: Path, slots: int) -> None:
         self.progress, self.path = progress, path
         self.task = progress.add_task("starting", total=slots, words="")
-        self.shown = ""
+        self.over = threading.Event()
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def _watch(self) -> None:
+        while not self.over.wait(0.5):
+            self.look()
 
     def line(self, line: str) -> None:
-        """Show a line of the log, and look for progress."""
-        if line.strip():
-            self.progress.console.print(line, markup=False, highlight=False, soft_wrap=True)
-        self.look()
+        """Show a line of the log, less what the bar says and what is no news."""
+        words = Text.from_ansi(line)
+        plain = words.plain.strip()
+        if plain and not plain.endswith("INFO :") and not any(n in plain for n in _NO_NEWS):
+            self.progress.console.print(words, soft_wrap=True)
 
     def say(self, words: str) -> None:
         """Say what is going on."""
