@@ -15,7 +15,7 @@ from rich.console import Console
 from typer.core import TyperGroup
 
 from mll_flower import __version__
-from mll_flower.cli import network, run
+from mll_flower.cli import network, plots, run
 
 
 class Commands(TyperGroup):
@@ -71,3 +71,6 @@ def main(
 
 app.command("run")(run.run_command())
 app.command("network")(network.network)
+app.command("plot")(plots.plot)
+app.command("compare")(plots.compare)
+app.command("report")(plots.report)
