@@ -154,6 +154,10 @@ class DeadlineGrid(GridWrapper):
         super().__init__(grid)
         self.seconds = seconds
         self.poll = poll
+        self.lasted = 0.0
+        """Seconds that the last round lasted."""
+        self.late = 0.0
+        """Seconds after its deadline at which the last round ended; negative if before."""
         self._owed: dict[str, _Sent] = {}
         self._watched: set[str] = set()
         self._inbox: queue.Queue[tuple[str, Message | None]] = queue.Queue()
@@ -173,6 +177,8 @@ class DeadlineGrid(GridWrapper):
             error reply that says why there is none (`absence_of`).
         """
         asked = list(messages)
+        if not asked:
+            return []
         limit = self.seconds if timeout is None else min(self.seconds, timeout)
         end = time.monotonic() + limit
         self._collect(set(), until=0.0)  # replies of earlier rounds: freed, never averaged
@@ -180,9 +186,11 @@ class DeadlineGrid(GridWrapper):
         busy = {owed.node for owed in self._owed.values()}
         sent = self._send([m for m in asked if m.metadata.dst_node_id not in busy], limit)
         replies = self._collect({item.id for item in sent}, until=end)
-        if asked and not sent:
+        if not sent:
             # Nobody is free: a round still lasts its time, so that rounds keep their pace.
             time.sleep(max(0.0, end - time.monotonic()))
+        self.late = time.monotonic() - end
+        self.lasted = limit + self.late
         return [self._answer(message, replies, busy, limit) for message in asked]
 
     def _send(self, messages: list[Message], limit: float) -> list[_Sent]:
