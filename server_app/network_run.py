@@ -10,11 +10,12 @@ from typing import Any
 
 import networkx as nx
 import numpy as np
-from flwr.app import ArrayRecord, MetricRecord
+from flwr.app import ArrayRecord
 from flwr.serverapp import Grid
 from flwr.supercore import log
 
 from client_app.app import engine_of, hosted
+from mll_flower.averaging import Flat, combine
 from mll_flower.checkpoint import FILE, load_checkpoint, save_checkpoint
 from mll_flower.config import RunConfig
 from mll_flower.identity import ask_identity, wait_for_nodes
@@ -69,15 +70,7 @@ class _NetworkRun:
     def play(self) -> Path:
         """Run Flower's loop over the rounds that are left."""
         messages = len(self.schedule) // self.span
-        if self.config.resume:
-            checkpoint = load_checkpoint(self.config.resume)
-            self.recorder.resume(self.config.resume, checkpoint.extra)
-            if checkpoint.round % self.span:
-                raise ValueError(
-                    f"the checkpoint is after round {checkpoint.round}, but messages cover "
-                    f"{self.span} rounds: resume with the pool and evaluate-every of that run"
-                )
-            self.strategy.restore(checkpoint.round // self.span, checkpoint.models)
+        restored = self._restore() if self.config.resume else []
         done = self.strategy.round
         self.recorder.start()
         log(
@@ -97,14 +90,24 @@ class _NetworkRun:
                 self.engine.layout.record(self.engine.initial()),
                 num_rounds=messages - done,
                 timeout=self.config.reply_timeout,
-                evaluate_fn=self._evaluate,
+                evaluate_fn=self._after_message,
             )
         finally:
             quiet.setLevel(level)
-        arrays = result.arrays if result.arrays else None
-        model = self.engine.layout.flatten(arrays) if arrays else self.strategy.average()
+        if result.arrays:
+            model = self.engine.layout.flatten(result.arrays)
+        else:  # the checkpoint was that of the last round
+            shares = self.network.hub_weights / self.network.hub_weights.sum()
+            model = combine(restored, shares.tolist())
         self.recorder.finish(model)
         return self.recorder.output
+
+    def _restore(self) -> list[Flat]:
+        """Go on from a checkpoint; return its hub models."""
+        checkpoint = load_checkpoint(self.config.resume)
+        self.recorder.resume(self.config.resume, checkpoint.extra)
+        self.strategy.restore(checkpoint.round // self.span, checkpoint.models)
+        return checkpoint.models
 
     def _ask_nodes(self) -> tuple[dict[int, int], list[int]]:
         """Ask every node who it is; return node -> place in the network, and example counts."""
@@ -118,7 +121,8 @@ class _NetworkRun:
                 f"there are {told['num-partitions']} SuperNodes; pool={config.pool!r} with "
                 f"{shape.hubs} hubs and {shape.workers} workers needs {expected}: {remedy}"
             )
-        nodes = wait_for_nodes(self.grid, expected, config.node_timeout)
+        # All of them: nodes come in any order, and those that host nothing may come first.
+        nodes = wait_for_nodes(self.grid, int(told["num-partitions"]), config.node_timeout)
         places: dict[int, int] = {}
         examples = [0] * shape.workers
         for node, told in ask_identity(self.grid, nodes, config.node_timeout).items():
@@ -160,32 +164,32 @@ class _NetworkRun:
         self.recorder.round(report, rounds)
         if self.on_message is not None:
             self.on_message()
-        every = self.config.checkpoint_every
-        if report.mixed and every and (report.number // self.strategy.q) % every == 0:
+
+    def _after_message(self, server_round: int, arrays: ArrayRecord) -> None:
+        """Evaluate the averaged model and save the hubs', when that is due."""
+        message = self.strategy.round
+        if server_round == 0 and message:
+            return  # a resumed run has done both already
+        rounds = self._rounds_of(message) if message else []
+        last = message == len(self.schedule) // self.span
+        if last or message * self.span % self.config.evaluate_rounds() == 0:
+            self._evaluate(rounds, self.engine.layout.flatten(arrays))
+        every = self.strategy.q * self.config.checkpoint_every
+        if every and message and message % every == 0:
+            # After the evaluation, so that a resumed run has it.
             save_checkpoint(
                 self.recorder.output / FILE,
-                report.number * self.span,
+                message * self.span,
                 self.engine.layout,
                 [hub.model for hub in self.strategy.hubs],
                 self.recorder.state(),
             )
 
-    def _evaluate(self, server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
-        """Evaluate the averaged model when it is due, and at the end."""
-        message = self.strategy.round
-        number = message * self.span
-        last = message == len(self.schedule) // self.span
-        if server_round == 0 and message:
-            return None  # a resumed run has this evaluation already
-        if number % self.config.evaluate_rounds() and not last:
-            return None
+    def _evaluate(self, rounds: list[Round], model: Flat) -> None:
         started = time.monotonic()
-        flat = self.engine.layout.flatten(arrays)
         limit = self.config.evaluate_limit or None
-        train_loss, _ = self.engine.evaluate(flat, "train", limit=limit, threads=None)
-        test_loss, accuracy = self.engine.evaluate(flat, "test", threads=None)
-        rounds = self._rounds_of(message) if message else []
+        train_loss, _ = self.engine.evaluate(model, "train", limit=limit, threads=None)
+        test_loss, accuracy = self.engine.evaluate(model, "test", threads=None)
         self.recorder.evaluation(
             rounds, train_loss, test_loss, accuracy, time.monotonic() - started
         )
-        return None

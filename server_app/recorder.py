@@ -5,14 +5,17 @@ from __future__ import annotations
 import csv
 import json
 import math
+import os
 import shutil
 import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from logging import WARNING
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+from flwr.supercore import log
 from safetensors.numpy import save_file
 
 from mll_flower.averaging import Flat
@@ -101,11 +104,19 @@ class Recorder:
         self.absences, self.evaluations = state["absences"], state["evaluations"]
         self.bytes, self.earlier = state["bytes"], state["seconds"]
         folder = Path(source) if Path(source).is_dir() else Path(source).parent
+        if not (folder / "metrics.csv").is_file():
+            raise ValueError(
+                f"resume={source!r}: metrics.csv is not beside the checkpoint; resume from the "
+                "output of that run"
+            )
         with (folder / "metrics.csv").open(newline="") as file:
             self._old_rows = list(csv.reader(file))[1 : state["rows"] + 1]
 
     def state(self) -> dict[str, Any]:
-        """Return what `resume` needs."""
+        """Return what `resume` needs besides the rows, which are in the file by then."""
+        assert self._file is not None
+        self._file.flush()
+        os.fsync(self._file.fileno())
         return {
             "config": self.config.to_run_config(),
             "steps": self.steps.tolist(),
@@ -124,6 +135,7 @@ class Recorder:
         self._writer = csv.writer(self._file)
         self._writer.writerow(COLUMNS)
         self._writer.writerows(self._old_rows)
+        self._file.flush()  # they may be those of the very file that was just opened
         self._rows = len(self._old_rows)
         self._clock = time.monotonic()
 
@@ -147,6 +159,8 @@ class Recorder:
                 for worker, at, why in zip(
                     gone["workers"], gone["rounds"], gone["reasons"], strict=True
                 ):
+                    # The strategy has seen one node of the hub, and no worker in it.
+                    log(WARNING, "Round %d, hub %d: worker %d is absent: %s", at, d, worker, why)
                     self._absent(at, d, worker, "raised", why)
                     absent += 1
             for missing in hub.absent:
