@@ -148,12 +148,12 @@ def unpack(arrays: ArrayRecord) -> dict[str, np.ndarray]:
     return {name: array.numpy() for name, array in arrays.items()}
 
 
-def client_app(train: Train, evaluate: Train | None = None) -> ClientApp:
+def client_app(train: Train, evaluate: Train | None = None, mods: list | None = None) -> ClientApp:
     """Make an unmodified Flower app: one ArrayRecord and one MetricRecord in its reply.
 
     ``train(partition, arrays, config)`` returns the new arrays and metrics.
     """
-    app = ClientApp()
+    app = ClientApp(mods=mods)
 
     @app.train()
     def _train(message: Message, context: Context) -> Message:
