@@ -64,8 +64,8 @@ class _NetworkRun:
             worker_config=self._order,
             on_round=self._after_round,
             node_timeout=config.node_timeout,
-            fraction_evaluate=0.0,
         )
+        self.strategy.fraction_evaluate = 0.0  # the averaged model is evaluated here
 
     def play(self) -> Path:
         """Run Flower's loop over the rounds that are left."""
