@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, cast
@@ -179,6 +180,10 @@ class RunConfig:
             if not math.isfinite(number) or number < 0 or (positive and number == 0):
                 bound = "positive" if positive else "not negative"
                 raise ValueError(f"{name}={number}: must be a finite number, {bound}")
+        if self.momentum >= 1:
+            raise ValueError(f"momentum={self.momentum}: must be below 1")
+        if self.seed >= 1 << 63:
+            raise ValueError(f"seed={self.seed}: must be below 2**63")
         for name, choice, choices in (
             ("pool", self.pool, POOLS),
             ("absent", self.absent, ABSENT_RULES),
@@ -192,7 +197,7 @@ class RunConfig:
                 "have models only at the end of a round"
             )
         self.milestones()
-        parse_dataset(self.dataset)
+        dataset = parse_dataset(self.dataset)
         parse_partition(self.partition)
         network = self.network()
         if not is_file(self.mixing) or self.weights != "examples":
@@ -201,19 +206,30 @@ class RunConfig:
             raise ValueError(
                 f"partition='sized' has five groups; there are {network.workers} workers"
             )
+        if next(self._rounds(), None) is None:
+            raise ValueError(
+                f"slots={self.slots}: not one round of tau={self.tau} steps ends within them; "
+                "give more slots, a smaller tau or higher rates"
+            )
         if self.resume and not Path(self.resume).exists():
             raise ValueError(f"resume={self.resume!r} is not there: give a checkpoint or a run")
+        if is_file(self.mixing) and not Path(self.mixing).is_file():
+            raise ValueError(f"mixing={self.mixing!r} is not there: check the path of the file")
+        if dataset.startswith("npz:") and not Path(dataset[4:]).expanduser().is_file():
+            raise ValueError(f"dataset={self.dataset!r} is not there: check the path of the file")
 
     def worker_counts(self) -> list[int]:
         """Workers of each hub."""
+        if self.hubs < 1:
+            raise ValueError(f"hubs={self.hubs}: there must be at least one")
         numbers = _numbers("workers-per-hub", self.workers_per_hub)
-        counts = [int(n) for n in numbers]
-        if any(c != n or c < 1 for c, n in zip(counts, numbers, strict=True)):
+        counts = [int(n) for n in numbers if math.isfinite(n)]
+        if counts != numbers or min(counts) < 1:
             raise ValueError(
                 f"workers-per-hub={self.workers_per_hub!r}: give whole numbers of at least 1"
             )
         if len(counts) == 1:
-            return counts * max(self.hubs, 0)
+            return counts * self.hubs
         if len(counts) != self.hubs:
             raise ValueError(
                 f"workers-per-hub={self.workers_per_hub!r} has {len(counts)} entries for "
@@ -227,13 +243,11 @@ class RunConfig:
         if weights == "examples":
             weights = "equal" if examples is None else examples
         elif weights != "equal":
-            weights = _numbers("weights", weights)
+            weights = _numbers("weights", weights, "equal, examples, or one number a worker")
         rates: Any = self.rates
         if rates[:1].isdigit() or rates[:1] in "-.+":
             rates = _numbers("rates", rates)
             rates = rates[0] if len(rates) == 1 else rates
-        if self.hubs < 1:
-            raise ValueError(f"hubs={self.hubs}: there must be at least one")
         return HubNetwork.build(
             self.hubs, self.worker_counts(), self.graph, weights, rates, self.seed
         )
@@ -244,16 +258,13 @@ class RunConfig:
         Wait-for-all rounds end where they end: of these, the last that no mixing follows
         are left out.
         """
-        plan = list(
-            rounds(self.network(), self.tau, self.q, self.slots, self.seed, self.wait_for_all)
-        )
-        if not plan:
-            raise ValueError(
-                f"slots={self.slots}: not one round of tau={self.tau} steps ends within them"
-            )
+        plan = list(self._rounds())
         if self.wait_for_all and len(plan) > self.q:
             del plan[len(plan) - len(plan) % self.q :]
         return plan
+
+    def _rounds(self) -> Iterator[Round]:
+        return rounds(self.network(), self.tau, self.q, self.slots, self.seed, self.wait_for_all)
 
     @property
     def absent_rule(self) -> AbsentRule:
@@ -290,13 +301,13 @@ class RunConfig:
         return self.evaluate_every // self.tau if self.evaluate_every else self.q
 
 
-def _numbers(name: str, text: str) -> list[float]:
+def _numbers(
+    name: str, text: str, wanted: str = "a number, or numbers with commas between them"
+) -> list[float]:
     try:
         return [float(part) for part in str(text).split(",")]
     except ValueError:
-        raise ValueError(
-            f"{name}={text!r}: give a number, or numbers with commas between them"
-        ) from None
+        raise ValueError(f"{name}={text!r}: give {wanted}") from None
 
 
 def _convert(name: str, value: Any, kind: type) -> Any:
@@ -309,11 +320,12 @@ def _convert(name: str, value: Any, kind: type) -> Any:
     elif kind is str:
         return str(value)
     else:
-        try:
-            number = float(value)
-            if not isinstance(value, bool) and (kind is float or number == int(number)):
-                return kind(number)
-        except (ValueError, TypeError, OverflowError):
-            pass
+        with suppress(ValueError, TypeError, OverflowError):
+            if kind is int and isinstance(value, str):
+                value = int(value) if value.strip("+- ").isdigit() else float(value)
+            # Compared, not converted by way of a float: a seed may have more than 53 bits.
+            number = kind(value)
+            if not isinstance(value, bool) and (kind is float or number == value):
+                return number
     words = {bool: "true or false", int: "a whole number", float: "a number"}
     raise ValueError(f"{name}={value!r}: give {words[kind]}")
