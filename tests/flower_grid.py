@@ -73,6 +73,7 @@ class Nodes:
         self.grid.set_run(run)
         self.node_config = node_config or (lambda partition: {})
         self.asked: list[tuple[int, str]] = []
+        self._dead: set[int] = set()
         self._end = threading.Event()
         self._threads: list[threading.Thread] = []
         self.ids = sorted(self._register() for _ in range(count))
@@ -100,6 +101,11 @@ class Nodes:
         """Take a node off the network."""
         assert self.state.deactivate_node(self.ids[partition])
 
+    def stop(self, partition: int) -> None:
+        """Let a node die: it leaves and answers nothing any more."""
+        self._dead.add(self.ids[partition])
+        self.leave(partition)
+
     def come_back(self, partition: int) -> None:
         """Connect a node again, under the same id."""
         assert self.state.activate_node(self.ids[partition], heartbeat_interval=1e6)
@@ -108,7 +114,7 @@ class Nodes:
         node = self.ids[partition]
         config = {"partition-id": partition, **self.node_config(partition)}
         context = Context(1, node, config, RecordDict(), {})
-        while not self._end.wait(0.003):
+        while not self._end.wait(0.003) and node not in self._dead:
             for asked in self.state.get_message_ins(node, limit=1):
                 # As on the wire: what a node does to a message, no one else sees.
                 message = message_from_proto(message_to_proto(asked))
