@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import colorsys
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from logging import WARNING
@@ -31,8 +31,7 @@ def colours(number: int) -> list[str]:
     """Return as many colours, as told apart as can be: the hubs' and the runs' in all pictures."""
     if number <= len(_COLOURS):
         return list(_COLOURS[:number])
-    wheel = (colorsys.hls_to_rgb(i / number, (0.42, 0.58)[i % 2], 0.6) for i in range(number))
-    return ["#" + "".join(f"{round(255 * part):02x}" for part in rgb) for rgb in wheel]
+    return [_hue(i / number, (0.56, 0.68)[i % 2]) for i in range(number)]
 
 
 def plot_run(output: Path) -> list[Path]:
@@ -203,6 +202,31 @@ def _setting(run: Run) -> str:
     config = run.config
     graph = Path(config["graph"]).name
     return f"{config['preset']}, tau = {config['tau']}, q = {config['q']}, {graph}"
+
+
+def _hue(turn: float, lightness: float) -> str:
+    """A colour of the OKLCH wheel: all are as light as told, so that none fades on dark or white.
+
+    The matrices are those that define OKLab (Ottosson 2020).
+    """
+    a, b = (0.13 * part(2 * math.pi * turn) for part in (math.cos, math.sin))
+    cube = np.array(
+        [
+            lightness + 0.3963377774 * a + 0.2158037573 * b,
+            lightness - 0.1055613458 * a - 0.0638541728 * b,
+            lightness - 0.0894841775 * a - 1.2914855480 * b,
+        ]
+    )
+    to_rgb = np.array(
+        [
+            [4.0767416621, -3.3077115913, 0.2309699292],
+            [-1.2684380046, 2.6097574011, -0.3413193965],
+            [-0.0041960863, -0.7034186147, 1.7076147010],
+        ]
+    )
+    linear = np.clip(to_rgb @ cube**3, 0, 1)
+    rgb = np.where(linear <= 0.0031308, 12.92 * linear, 1.055 * linear ** (1 / 2.4) - 0.055)
+    return "#" + "".join(f"{round(255 * float(part)):02x}" for part in rgb)
 
 
 @contextmanager

@@ -90,8 +90,9 @@ def places(graph: nx.Graph[int]) -> list[list[float]]:
         return [[0.5, 0.5]]
     degrees = [d for _, d in graph.degree]
     at: Mapping[int, Any]
-    if nx.is_tree(graph) and max(degrees) <= 2:
-        # A path: to and fro in rows, as one line leaves no room for names on a small screen.
+    path = nx.is_tree(graph) and max(degrees) <= 2
+    if path:
+        # To and fro in rows, as one line leaves no room for names on a small screen.
         order = list(nx.dfs_preorder_nodes(graph, degrees.index(1)))
         across = hubs if hubs <= 4 else math.ceil(math.sqrt(1.3 * hubs))
         rows = [divmod(i, across) for i in range(hubs)]
@@ -109,8 +110,8 @@ def places(graph: nx.Graph[int]) -> list[list[float]]:
         at = nx.spring_layout(graph, seed=0, iterations=60)
     points = np.array([at[d] for d in range(hubs)], dtype=np.float64)
     points -= points.min(axis=0)
-    height, width = points[:, 1].max(), points[:, 0].max()
-    points /= max(width, height)
+    reach = points.max(axis=0)
+    points /= np.where(reach > 0, reach, 1) if path else reach.max()
     points += (1 - points.max(axis=0)) / 2
     points[:, 1] = 1 - points[:, 1]
     rounded: list[list[float]] = points.round(4).tolist()

@@ -47,23 +47,22 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[Any]], caption: str = "") -> str:
-    """Return a table; every cell is escaped, and numbers are set to the right."""
+def table(head: Sequence[str], rows: Iterable[Sequence[Any]], caption: str) -> str:
+    """Return a table; every cell is escaped. On a narrow screen its rows stand as blocks."""
     cells = "".join(
         "<tr>"
         + "".join(
-            f"<td{'' if isinstance(cell, str) else ' class=n'}>"
+            f'<td data-name="{escape(name)}">'
             f"{escape(cell if isinstance(cell, str) else number(cell))}</td>"
-            for cell in row
+            for name, cell in zip(head, row, strict=True)
         )
         + "</tr>"
         for row in rows
     )
     heads = "".join(f'<th scope="col">{escape(name)}</th>' for name in head)
-    title = f"<caption>{escape(caption)}</caption>" if caption else ""
     return (
-        f'<div class="wide" role="region" tabindex="0" aria-label="{escape(caption)}"><table>'
-        + (f"{title}<thead><tr>{heads}</tr></thead><tbody>{cells}</tbody></table></div>")
+        f"<table><caption>{escape(caption)}</caption><thead><tr>{heads}</tr></thead>"
+        f"<tbody>{cells}</tbody></table>"
     )
 
 

@@ -43,15 +43,22 @@ header .tiles > div { background: var(--card); border: 1px solid var(--line);
 .tiles dd { font-size: 1.2rem; font-weight: 600; }
 .config { display: grid; grid-template-columns: repeat(auto-fill, minmax(150px, 1fr));
   gap: 10px 16px; }
-.wide { overflow-x: auto; margin-bottom: 12px; }
-table { border-collapse: collapse; width: 100%; font-size: .87rem;
+table { border-collapse: collapse; width: 100%; font-size: .87rem; margin-bottom: 12px;
   font-variant-numeric: tabular-nums; }
 caption { text-align: left; color: var(--muted); padding-bottom: 6px; }
 th, td { text-align: left; padding: 5px 10px 5px 0; border-bottom: 1px solid var(--line);
   vertical-align: top; }
-td { overflow-wrap: break-word; max-width: 28rem; }
+td { overflow-wrap: anywhere; }
 th { color: var(--muted); font-weight: 600; }
-td.n { white-space: nowrap; }
+@media (max-width: 600px) {
+  table, caption, tbody, tr, td { display: block; }
+  thead { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); }
+  tr { display: flex; flex-wrap: wrap; gap: 2px 16px; padding: 7px 0;
+    border-bottom: 1px solid var(--line); }
+  td { border: 0; padding: 0; }
+  td:empty { display: none; }
+  td::before { content: attr(data-name) " "; color: var(--muted); font-size: .8rem; }
+}
 details { margin-top: 8px; }
 summary { cursor: pointer; color: var(--accent); padding: 4px 0; }
 .controls { display: flex; flex-wrap: wrap; gap: 10px 14px; align-items: center; }
