@@ -16,8 +16,11 @@ from mll_flower.tasks.engine import Engine, get_engine, prepare_process
 
 T = TypeVar("T")
 
-UPLOAD = 2.0
+UPLOAD = 3.0
 """Seconds before the hub's deadline at which a worker stops, so that its reply is in time."""
+
+UPLOAD_SHARE = 0.1
+"""The same as a share of the hub's deadline; the longer of the two counts."""
 
 
 @dataclass
@@ -103,7 +106,8 @@ def _left(message: Message) -> float:
     """
     sent = message.metadata
     age = time.time() - sent.created_at
-    return sent.ttl - age - UPLOAD if 0 <= age < sent.ttl else math.inf
+    upload = max(UPLOAD, UPLOAD_SHARE * sent.ttl)
+    return sent.ttl - age - upload if 0 <= age < sent.ttl else math.inf
 
 
 def _weight(config: RunConfig, number: int, examples: int) -> float:

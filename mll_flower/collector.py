@@ -24,6 +24,10 @@ from flwr.supercore.run import Run
 
 # What a last pull at the deadline may take before its reply counts as late.
 _LAST_PULL = 0.5
+# A reply that is there at the deadline must not expire before it is pulled.
+_SLACK = 1.0
+# A pull that takes longer than this waits for a node that is uploading.
+_UPLOADING = 2.0
 
 
 class Absence(StrEnum):
@@ -31,7 +35,6 @@ class Absence(StrEnum):
 
     LATE = "late"
     UPLOADING = "uploading"
-    BUSY = "busy"
     RAISED = "raised"
     EXPIRED = "expired"
     DIED = "died"
@@ -66,7 +69,7 @@ class _Sent:
 
     message: Message
     expires: float
-    pulling: bool = False
+    pulling_since: float | None = None
 
     @property
     def id(self) -> str:
@@ -183,22 +186,21 @@ class DeadlineGrid(GridWrapper):
         end = time.monotonic() + limit
         self._collect(set(), until=0.0)  # replies of earlier rounds: freed, never averaged
         self._forget_expired()
-        busy = {owed.node for owed in self._owed.values()}
-        sent = self._send([m for m in asked if m.metadata.dst_node_id not in busy], limit)
+        sent = self._send(asked, limit, end)
         replies = self._collect({item.id for item in sent}, until=end)
         if not sent:
-            # Nobody is free: a round still lasts its time, so that rounds keep their pace.
+            # Nobody was reached: a round still lasts its time, so that rounds keep their pace.
             time.sleep(max(0.0, end - time.monotonic()))
         self.late = time.monotonic() - end
         self.lasted = limit + self.late
-        return [self._answer(message, replies, busy, limit) for message in asked]
+        return [self._answer(message, replies, limit) for message in asked]
 
-    def _send(self, messages: list[Message], limit: float) -> list[_Sent]:
+    def _send(self, messages: list[Message], limit: float, expires: float) -> list[_Sent]:
         for message in messages:
-            # What is not begun by the deadline must not be begun: it would delay the next.
-            message.metadata.ttl = min(message.metadata.ttl, limit)
-        accepted = set(self.grid.push_messages(messages)) if messages else set()
-        expires = time.monotonic() + limit
+            # What is not begun by the deadline must not be begun: a node that still owes a
+            # reply would work through its backlog, and be late again and again.
+            message.metadata.ttl = min(message.metadata.ttl, limit + _SLACK)
+        accepted = set(self.grid.push_messages(messages))
         sent = [_Sent(m, expires) for m in messages if m.metadata.message_id in accepted]
         for item in sent:
             self._owed[item.id] = item
@@ -265,7 +267,7 @@ class DeadlineGrid(GridWrapper):
         warned = False
         try:
             while True:
-                sent.pulling = True
+                sent.pulling_since = time.monotonic()
                 try:
                     replies = list(self.grid.pull_messages([sent.id]))
                 except Exception as error:
@@ -274,7 +276,7 @@ class DeadlineGrid(GridWrapper):
                     if not warned:
                         log(WARNING, "node %d: its reply cannot be pulled: %s", sent.node, error)
                         warned = True
-                sent.pulling = False
+                sent.pulling_since = None
                 if replies:
                     self._inbox.put((sent.id, replies[0]))
                     return
@@ -286,21 +288,18 @@ class DeadlineGrid(GridWrapper):
         finally:
             self._watched.discard(sent.id)
 
-    def _answer(
-        self, message: Message, replies: dict[str, Message], busy: set[int], limit: float
-    ) -> Message:
+    def _answer(self, message: Message, replies: dict[str, Message], limit: float) -> Message:
         reply = replies.get(message.metadata.message_id)
         if reply is not None:
             if not reply.has_error():
                 return reply
             # The SuperLink answers for lost messages itself: name the node that was asked.
             return Message(Error(reply.error.code, reply.error.reason), reply_to=message)
-        if message.metadata.dst_node_id in busy:
-            return absent_reply(message, Absence.BUSY, "still owes an earlier round's reply")
         owed = self._owed.get(message.metadata.message_id)
         if owed is None:
             return absent_reply(message, Absence.NOT_SENT, "the SuperLink did not take the message")
-        if owed.pulling:
+        since = owed.pulling_since
+        if since is not None and time.monotonic() - since > _UPLOADING:
             return absent_reply(message, Absence.UPLOADING, f"still uploading after {limit:g} s")
         return absent_reply(message, Absence.LATE, f"no reply within {limit:g} s")
 
