@@ -78,6 +78,10 @@ const AXES = { slot: "slot", round: "round", bytes: "bytes sent", seconds: "seco
 // Curves over a common x; the legend tells the values at the pointer or at the frame shown.
 function curves(id, table, series, zero) {
   const box = byId(id), legend = byId(id + "-legend");
+  if (!table.slot.length) {
+    html("li", "No evaluation was recorded.", legend);
+    return { draw() {}, tell() {} };
+  }
   let at = -1, plot, line;
   const nearest = (value) => {
     const xs = table[state.axis];
