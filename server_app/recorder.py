@@ -164,9 +164,14 @@ class Recorder:
                     self._absent(at, d, worker, "raised", why)
                     absent += 1
             for missing in hub.absent:
-                for worker in self.hosted(missing.node):
-                    self._absent(number, d, worker, str(missing.cause), missing.why[-300:])
-                    absent += 1
+                hosted = self.hosted(missing.node)
+                if self.config.pool == "hub":
+                    said = "Rounds %d to %d, hub %d: its workers %s are absent"
+                    log(WARNING, said, rounds[0].number, number, d, hosted)
+                for r in rounds:
+                    for worker in hosted:
+                        self._absent(r.number, d, worker, str(missing.cause), missing.why[-300:])
+                        absent += 1
             mean_loss = loss / steps if steps else math.nan
             slot = int(rounds[-1].end[d])
             spread = f"{report.spread[d]:.8g}"
