@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
@@ -50,7 +49,7 @@ def save_checkpoint(
     """Write a checkpoint atomically: a reader sees the old one or the new one, never a part."""
     path = Path(path)
     tensors = {
-        f"{d}/{name}": np.ascontiguousarray(array)
+        f"{d}/{name}": array
         for d, model in enumerate(models)
         for name, array in layout.arrays(model).items()
     }

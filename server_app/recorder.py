@@ -222,9 +222,8 @@ class Recorder:
 
         assert self._file is not None
         self._file.close()
-        arrays = self.engine.layout.arrays(model)
         save_file(
-            {name: np.ascontiguousarray(array) for name, array in arrays.items()},
+            self.engine.layout.arrays(model),
             self.output / "model.safetensors",
             metadata={"model": self.config.model, "dataset": self.engine.task.data.label},
         )
