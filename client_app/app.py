@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,8 @@ from flwr.clientapp import ClientApp
 from client_app.deployed import train_deployed
 from mll_flower.config import RunConfig
 from mll_flower.identity import answer_identity
-from mll_flower.slots import step_count
+from mll_flower.network import HubNetwork
+from mll_flower.slots import step_counts
 from mll_flower.tasks.engine import Engine, get_engine, prepare_process
 
 app = ClientApp()
@@ -26,7 +28,7 @@ def engine_of(config: RunConfig) -> Engine:
         data_dir=config.data_dir or None,
         model=config.model,
         partition_spec=config.partition,
-        hub_of=tuple(config.network().hub_of.tolist()),
+        hub_of=_hub_of(config),
         batch_size=config.batch_size,
         seed=config.seed,
         momentum=config.momentum,
@@ -38,7 +40,18 @@ def hosted(config: RunConfig, node: int) -> list[int]:
     """Return the workers that a node hosts."""
     if config.pool == "worker":
         return [node]
-    return [int(i) for i in config.network().members(node)]
+    return [int(i) for i in _network(config).members(node)]
+
+
+# A message of a small model takes a millisecond or two; to build the network takes a third of one.
+@lru_cache(maxsize=4)
+def _network(config: RunConfig) -> HubNetwork:
+    return config.network()
+
+
+@lru_cache(maxsize=4)
+def _hub_of(config: RunConfig) -> tuple[int, ...]:
+    return tuple(_network(config).hub_of.tolist())
 
 
 def identity(context: Context) -> Mapping[str, Any]:
@@ -47,7 +60,7 @@ def identity(context: Context) -> Mapping[str, Any]:
         return {}
     config = RunConfig.from_run_config(context.run_config, check=False)
     node = int(context.node_config["partition-id"])
-    places = config.hubs if config.pool == "hub" else config.network().workers
+    places = config.hubs if config.pool == "hub" else _network(config).workers
     if node >= places:
         return {"workers": [], "examples": []}
     workers = hosted(config, node)
@@ -68,20 +81,15 @@ def train(message: Message, context: Context) -> Message:
     engine = engine_of(config)
     order = message.content.config_records["config"]
     workers = hosted(config, int(context.node_config["partition-id"]))
-    rates = config.network().p
-
-    def steps(worker: int, round: int) -> int:
-        if config.wait_for_all:
-            return config.tau
-        return step_count(config.seed, worker, round, config.tau, float(rates[worker]))
-
+    rounds = [int(r) for r in order["rounds"]]  # type: ignore[union-attr]
+    rates = [1.0 if config.wait_for_all else float(_network(config).p[i]) for i in workers]
     arrays = message.content.array_records["arrays"]
     result = engine.run_hub(
         engine.layout.flatten(arrays),
         workers,
         [float(w) for w in order["weights"]],  # type: ignore[union-attr]
-        [int(r) for r in order["rounds"]],  # type: ignore[union-attr]
-        steps,
+        rounds,
+        step_counts(config.seed, workers, rounds, config.tau, rates),
         [float(r) for r in order["learning-rates"]],  # type: ignore[union-attr]
         config.absent_rule,
     )

@@ -277,7 +277,7 @@ def absent_factors(
 
 def is_finite(flat: Flat) -> bool:
     """Whether every number of a flat model is finite."""
-    return all(bool(np.isfinite(vector).all()) for vector in flat.values())
+    return all(bool(np.isfinite(v).all()) for v in flat.values() if v.dtype.kind in "fc")
 
 
 def distance(a: Flat, b: Flat) -> float:

@@ -8,7 +8,7 @@ workers are scheduled, packed or resumed (rule 4).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -24,6 +24,9 @@ T = TypeVar("T")
 _COINS, _BATCHES = 0, 1
 
 
+_ZEROS = (0, 0, 0, 0)
+
+
 class _Key(ISeedSequence):
     """A Philox key as it is: hashing a seed, or drawing one, would cost more than its use."""
 
@@ -34,13 +37,40 @@ class _Key(ISeedSequence):
         return np.array(self.words, dtype=np.uint64)
 
 
-def _stream(seed: int, worker: int, round: int, purpose: int) -> np.random.Generator:
+def _key(seed: int, worker: int, round: int, purpose: int) -> tuple[int, int]:
     # Philox is a keyed counter: distinct keys give independent streams.
     for name, value, bits in (("seed", seed, 64), ("worker", worker, 31), ("round", round, 32)):
         if not 0 <= value < 1 << bits:
             raise ValueError(f"{name}={value}: must be from 0 to 2**{bits} - 1")
-    key = _Key(seed, purpose << 63 | worker << 32 | round)
+    return seed, purpose << 63 | worker << 32 | round
+
+
+def _stream(seed: int, worker: int, round: int, purpose: int) -> np.random.Generator:
+    key = _Key(*_key(seed, worker, round, purpose))
     return np.random.Generator(np.random.Philox(key))  # type: ignore[arg-type]
+
+
+class _Streams:
+    """The streams of `_stream`, all from one generator: to set it anew is cheaper than to make it.
+
+    A stream is good until the next one is asked for.
+    """
+
+    def __init__(self, seed: int, purpose: int) -> None:
+        self._seed, self._purpose = seed, purpose
+        self._generator = _stream(seed, 0, 0, purpose)
+
+    def __call__(self, worker: int, round: int) -> np.random.Generator:
+        start = {"counter": _ZEROS, "key": _key(self._seed, worker, round, self._purpose)}
+        self._generator.bit_generator.state = {
+            "bit_generator": "Philox",
+            "state": start,
+            "buffer": _ZEROS,
+            "buffer_pos": len(_ZEROS),  # all used up: the first draw fills it
+            "has_uint32": 0,
+            "uinteger": 0,
+        }
+        return self._generator
 
 
 def coins(seed: int, worker: int, round: int, tau: int, p: float) -> NDArray[np.bool_]:
@@ -53,9 +83,35 @@ def step_count(seed: int, worker: int, round: int, tau: int, p: float) -> int:
     return tau if p >= 1 else int(np.count_nonzero(coins(seed, worker, round, tau, p)))
 
 
+def step_counts(
+    seed: int, workers: Sequence[int], rounds: Sequence[int], tau: int, p: Sequence[float]
+) -> NDArray[np.int64]:
+    """`step_count` of several workers, with rates p, in several rounds: [rounds, workers]."""
+    counts = np.full((len(rounds), len(workers)), tau, dtype=np.int64)
+    streams = _Streams(seed, _COINS)
+    drawn = np.empty((len(rounds), tau))
+    for place, (worker, rate) in enumerate(zip(workers, p, strict=True)):
+        if rate < 1:
+            for row, round in zip(drawn, rounds, strict=True):
+                streams(worker, round).random(out=row)
+            counts[:, place] = np.count_nonzero(drawn < rate, axis=1)
+    return counts
+
+
 def batch_rng(seed: int, worker: int, round: int) -> np.random.Generator:
     """Random generator of the worker's mini-batches in the round."""
     return _stream(seed, worker, round, _BATCHES)
+
+
+def batch_rngs(seed: int) -> Callable[[int, int], np.random.Generator]:
+    """`batch_rng` for many workers and rounds, cheaper.
+
+    Returns
+    -------
+    callable
+        ``rngs(worker, round)``: as from `batch_rng`, but good only until the next call.
+    """
+    return _Streams(seed, _BATCHES)
 
 
 def slots_until(seed: int, worker: int, round: int, steps: int, p: float) -> int:

@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import nn
 
 from mll_flower.averaging import AbsentRule, Flat, Layout
-from mll_flower.slots import StepBudget, TimeBudget, batch_rng
+from mll_flower.slots import StepBudget, TimeBudget, batch_rngs
 from mll_flower.tasks.engine_hub import play_round
 from mll_flower.tasks.engine_logistic import LogisticTrainer
 from mll_flower.tasks.engine_process import (
@@ -125,6 +125,7 @@ class Engine:
         self._start = self.layout.flatten(start)
         kind = LogisticTrainer if task.model == "logistic" else TorchTrainer
         self._trainer: _Trainer = kind(task, self.layout, batch_size, momentum, weight_decay)
+        self._rngs = batch_rngs(seed)
         self._judge: nn.Module | None = None
 
     @property
@@ -288,9 +289,7 @@ class Engine:
         """Train in the trainer's row, from ``flat``; it stays there."""
         shard = self._shards[worker]
         _copy(flat, self._trainer.row)
-        drawn = batch_rng(self.seed, worker, round).integers(
-            len(shard), size=(steps, self.batch_size)
-        )
+        drawn = self._rngs(worker, round).integers(len(shard), size=(steps, self.batch_size))
         return self._trainer.steps(shard[drawn], learning_rate, (self.seed, worker, round), pace)
 
     def evaluate(

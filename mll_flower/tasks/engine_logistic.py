@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float32]
 
+_ZERO = np.float32(0)
+
 
 def _aligned(*shape: int) -> Floats:
     # torch aligns its memory to cache lines, NumPy does not: see TorchTrainer.
@@ -96,39 +98,39 @@ class LogisticTrainer:
             Mean over the steps of the loss before the step; nan if there are none.
         """
         weights, gradient, x = self._vector[:-1], self._gradient, self._x
-        batch, slope = self._batch, self._slope
-        transposed, vector = batch.T, self._vector
-        signs = self._sign[batches]
+        batch, slope, ones = self._batch, self._slope, self._ones
+        transposed, vector, slopes = batch.T, self._vector, gradient[:-1]
+        signs = self._sign.take(batches)
         logits = np.empty(batches.shape, dtype=np.float32)
         plain = not (self._momentum or self._weight_decay)
         # slope = (sigmoid(logit) - label) / batch size, with sigmoid(a) = (1 + tanh(a / 2)) / 2,
         # which cannot overflow; a plain step has its step size folded in.
         scale = (-learning_rate if plain else 1.0) / (2 * len(slope))
-        self._velocity.fill(0)
-        with np.errstate(all="ignore"):  # a diverging worker is found by its model
-            taken = 0
-            for rows, sign, logit in pace(list(zip(batches, signs, logits, strict=True))):
-                # "clip" only spares a copy: the rows are known to be in range.
-                x.take(rows, axis=0, out=batch, mode="clip")
-                batch.dot(weights, out=logit)
-                logit += vector[-1]
-                np.multiply(logit, 0.5, out=slope)
-                np.tanh(slope, out=slope)
-                slope += sign
-                slope *= scale
-                transposed.dot(slope, out=gradient[:-1])
-                gradient[-1] = slope.dot(self._ones)
-                if plain:
-                    vector += gradient
-                else:
-                    self._step(learning_rate)
-                taken += 1
-            if not taken:
-                return math.nan
-            logits = logits[:taken]
-            logits *= signs[:taken]
-            losses = np.logaddexp(logits, np.float32(0), out=logits)
-            return float(np.add.reduce(losses, axis=None, dtype=np.float64)) / losses.size
+        if self._momentum:
+            self._velocity.fill(0)
+        taken = 0
+        for rows, sign, logit in pace(list(zip(batches, signs, logits, strict=True))):
+            # "clip" only spares a copy: the rows are known to be in range.
+            x.take(rows, axis=0, out=batch, mode="clip")
+            batch.dot(weights, out=logit)
+            logit += vector[-1]
+            np.multiply(logit, 0.5, out=slope)
+            np.tanh(slope, out=slope)
+            slope += sign
+            slope *= scale
+            transposed.dot(slope, out=slopes)
+            gradient[-1] = slope.dot(ones)
+            if plain:
+                vector += gradient
+            else:
+                self._step(learning_rate)
+            taken += 1
+        if not taken:
+            return math.nan
+        logits = logits[:taken]
+        logits *= signs[:taken]
+        losses = np.logaddexp(logits, _ZERO, out=logits)
+        return float(np.add.reduce(losses, axis=None, dtype=np.float64)) / losses.size
 
     def _step(self, learning_rate: float) -> None:
         direction = self._gradient

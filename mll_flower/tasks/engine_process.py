@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
+import numpy as np
 import torch
 from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
@@ -63,11 +64,13 @@ def _blas() -> ThreadpoolController:
 def reproducible() -> Iterator[None]:
     """Compute on one thread, and leave torch's random state as it was.
 
-    Several threads add in another order than one, and so give other last bits.
+    Several threads add in another order than one, and so give other last bits. NumPy does
+    not warn of overflows: a worker that diverges is found by its model.
     """
     with (
         torch_threads(1),
         _blas().limit(limits=1, user_api="blas"),
         torch.random.fork_rng(devices=[]),
+        np.errstate(all="ignore"),
     ):
         yield

@@ -25,7 +25,7 @@ class RunningSum:
         scale = float(factor)
         for dtype, vector in flat.items():
             terms = vector
-            if not np.issubdtype(vector.dtype, np.inexact):
+            if vector.dtype.kind not in "fc":
                 terms = vector.astype(np.float64)  # integers: rounded only at the end
             if dtype not in self._sums:
                 self._dtypes[dtype] = vector.dtype
@@ -33,6 +33,9 @@ class RunningSum:
                 self._scratch[dtype] = np.empty(min(_BLOCK, terms.size), dtype=terms.dtype)
                 continue
             total = self._sums[dtype]
+            if terms.size <= _BLOCK:
+                total += np.multiply(terms, scale, out=self._scratch[dtype])
+                continue
             for low in range(0, terms.size, _BLOCK):
                 block = total[low : low + _BLOCK]
                 product = self._scratch[dtype][: block.size]
