@@ -15,7 +15,7 @@ from rich.console import Console
 from typer.core import TyperGroup
 
 from mll_flower import __version__
-from mll_flower.cli import deploy, network, plots, run
+from mll_flower.cli import deploy, network, plots, reproduce, run
 
 
 class Commands(TyperGroup):
@@ -74,4 +74,5 @@ app.command("network")(network.network)
 app.command("plot")(plots.plot)
 app.command("compare")(plots.compare)
 app.command("report")(plots.report)
+app.command("reproduce")(reproduce.reproduce)
 deploy.register(app)

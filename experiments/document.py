@@ -1,0 +1,227 @@
+"""docs/reproduction.md, from the summaries that figures leave behind.
+
+Nothing in its tables is written by hand: the same summaries give the same text.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from experiments.drawing import draw_departures
+from experiments.figures import FIGURES, MODELS, SCALES, model_title
+from experiments.inplace import Departure, departures
+from experiments.published import find, reference
+
+TEXTS = Path(__file__).with_name("texts")
+
+
+def write(out: Path, docs: Path) -> Path:
+    """Write the document and its pictures.
+
+    Parameters
+    ----------
+    out : Path
+        Where the figures' summaries and pictures are.
+    docs : Path
+        Where the document goes; pictures go under figures/.
+    """
+    pictures = docs / "figures"
+    pictures.mkdir(parents=True, exist_ok=True)
+    summaries = _load(out)
+    if not summaries:
+        raise ValueError(f"{out} holds no figures: run mll-flower reproduce first")
+    for summary in summaries:
+        name = f"{_key(summary)}.png"
+        shutil.copyfile(out / name, pictures / name)
+    cases = departures()
+    shown = {"path of 10", "complete, 10", "complete, 10, shares 1 to 10"}
+    draw_departures([c for c in cases if c.name in shown], pictures / "in-place.png")
+    path = docs / "reproduction.md"
+    path.write_text(render(summaries, cases))
+    return path
+
+
+def _load(out: Path) -> list[dict[str, Any]]:
+    found = []
+    for figure in FIGURES:
+        for model in MODELS:
+            for scale in SCALES:
+                path = out / f"{figure}-{model}-{scale}.json"
+                if path.is_file():
+                    found.append(json.loads(path.read_text()))
+    return found
+
+
+def _key(summary: Mapping[str, Any]) -> str:
+    return f"{summary['figure']}-{summary['model']}-{summary['scale']}"
+
+
+def render(summaries: Sequence[Mapping[str, Any]], cases: Sequence[Departure]) -> str:
+    """Return the document's text."""
+    parts = [_text("opening"), _overview(summaries), _text("rule")]
+    for name in FIGURES:
+        of_figure = [s for s in summaries if s["figure"] == name]
+        if of_figure:
+            parts.append(f"## {of_figure[0]['title']}\n\nIn the paper: {of_figure[0]['source']}.")
+            if (TEXTS / f"{name}.md").is_file():
+                parts.append(_text(name))
+            parts += [_section(s) for s in of_figure]
+    parts += [_text("departures"), _ablation(cases), _text("closing")]
+    return "\n\n".join(part.strip() for part in parts if part.strip()) + "\n"
+
+
+def _text(name: str) -> str:
+    notes = "\n".join(f"- {note}" for note in reference()["notes"])
+    text = (TEXTS / f"{name}.md").read_text()
+    return text.replace("{source}", reference()["source"]).replace("{notes}", notes)
+
+
+def _overview(summaries: Sequence[Mapping[str, Any]]) -> str:
+    rows = []
+    for s in summaries:
+        counts = [
+            str(sum(v["verdict"] == word for v in s["verdicts"]))
+            for word in ("holds", "does not hold", "not resolved at this scale")
+        ]
+        link = f"[{s['figure']}](#{_anchor(s)})"
+        rows.append(
+            [link, model_title(s["model"]), s["data"], s["scale"], str(s["seeds"]), *counts]
+        )
+    head = ["figure", "model", "data", "scale", "seeds", "hold", "do not hold", "not resolved"]
+    commands = sorted({s["command"] for s in summaries})
+    made = "\n".join(commands)
+    cores = ", ".join(sorted({str(s["cores"]) for s in summaries}))
+    minutes = sum(s["minutes"] for s in summaries)
+    return (
+        f"## Summary\n\nMade on {cores} cores (the runs together took {minutes:.0f} minutes of one "
+        f"core; runs that figures share are counted in each) by\n\n```console\n{made}\n```\n\n"
+        + _table(head, rows)
+    )
+
+
+def _anchor(summary: Mapping[str, Any]) -> str:
+    return f"{summary['figure']}-{summary['model']}-{summary['scale']}"
+
+
+def _section(s: Mapping[str, Any]) -> str:
+    first = s["setups"][0]
+    parts = [
+        f'<a id="{_anchor(s)}"></a>',
+        f"### {model_title(s['model'])} on {s['data']}, {s['scale']} scale",
+        f"{_network(s['setups'])}; {first['slots']:,} slots, batches of "
+        f"{_several(s['setups'], 'batch')}, step size {_several(s['setups'], 'step')}; "
+        f"{_seeds(s['seeds'])}. Compared at slot {s['slot']:,}.",
+        f"![{s['title']}, {model_title(s['model'])}](figures/{_key(s)}.png)",
+        _setups(s),
+    ]
+    if s["verdicts"]:
+        parts.append(_verdicts(s))
+    if s.get("comparisons"):
+        parts.append(_comparisons(s))
+    return "\n\n".join(parts)
+
+
+def _network(setups: Sequence[Mapping[str, Any]]) -> str:
+    workers = sorted({s["workers"] for s in setups})
+    hubs = sorted({s["hubs"] for s in setups})
+    return f"{' or '.join(map(str, workers))} workers under {' or '.join(map(str, hubs))} hubs"
+
+
+def _several(setups: Sequence[Mapping[str, Any]], key: str) -> str:
+    return " or ".join(f"{value:g}" for value in sorted({s[key] for s in setups}))
+
+
+def _seeds(count: int) -> str:
+    return "seed 0" if count == 1 else f"seeds 0 to {count - 1}"
+
+
+def _setups(s: Mapping[str, Any]) -> str:
+    """Our numbers, and beside them the published ones."""
+    distance = any(v["metric"] == "distance" for v in s["verdicts"])
+    theirs = {x["name"]: find(s["model"], x["published"]) for x in s["setups"]}
+    shown = any(theirs.values())
+    head = ["set-up", "zeta", "training loss", "test accuracy"]
+    head += ["distance of hubs"] if distance else []
+    head += ["published loss", "published accuracy", "published set-up"] if shown else []
+    rows = []
+    for x in s["setups"]:
+        row = [x["label"], f"{x['zeta']:.3f}", _pm(*x["loss"]), _pm(*x["accuracy"])]
+        row += [_pm(*x["distance"])] if distance else []
+        match = theirs[x["name"]]
+        if shown and match:
+            name, numbers = match
+            last = f"{numbers['loss'][-1]:.4f} (evaluation {numbers['evaluations'][-1]})"
+            row += [last, f"{numbers['accuracy'][-1]:.4f}", name]
+        elif shown:
+            row += ["", "", ""]
+        rows.append(row)
+    return _table(head, rows)
+
+
+def _verdicts(s: Mapping[str, Any]) -> str:
+    rows = [
+        [
+            v["claim"],
+            f"{v['left']}: {_pm(v['left_mean'], v['left_sd'])}",
+            f"{v['right']}: {_pm(v['right_mean'], v['right_sd'])}",
+            _pm(v["margin"], v["error"]),
+            f"**{v['verdict']}**",
+        ]
+        for v in s["verdicts"]
+    ]
+    return _table(["claim", "first", "second", "margin ± its standard error", "verdict"], rows)
+
+
+def _comparisons(s: Mapping[str, Any]) -> str:
+    rows = [
+        [
+            c["label"],
+            c["name"],
+            f"{c['evaluations'][0]} to {c['evaluations'][-1]}",
+            f"{c['published'][-1]:.5f}",
+            f"{c['ours'][-1]:.5f}",
+            f"{100 * c['final']:+.2f} %",
+            f"{100 * c['largest']:+.2f} % (evaluation {c['largest_at']})",
+        ]
+        for c in s["comparisons"]
+    ]
+    head = ["ours", "published", "evaluations", "last published loss", "ours there"]
+    return _table([*head, "final difference", "largest difference"], rows)
+
+
+def _ablation(cases: Sequence[Departure]) -> str:
+    rows = [
+        [
+            case.name,
+            f"{case.b[0]:.3f} / {case.b[-1]:.3f}",
+            f"{case.pi[0]:.3f} / {case.pi[-1]:.3f}",
+            f"{case.at_once[0]:.3f} / {case.at_once[-1]:.3f}",
+            f"{100 * case.misplaced:.1f} %",
+            f"{100 * case.moved:.1f} %",
+        ]
+        for case in cases
+    ]
+    head = [
+        "hub network",
+        "b, first / last hub",
+        "in place",
+        "same means, all at once",
+        "weight with the wrong hubs",
+        "share of u moved by one sweep",
+    ]
+    return _table(head, rows) + "\n\n![Weights of hubs](figures/in-place.png)"
+
+
+def _pm(mean: float | None, spread: float | None = None) -> str:
+    if mean is None:
+        return "not finite"
+    return f"{mean:.4f}" if spread is None else f"{mean:.4f} ± {spread:.4f}"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = ["| " + " | ".join(cells) + " |" for cells in (head, ["---"] * len(head), *rows)]
+    return "\n".join(lines)

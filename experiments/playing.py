@@ -1,0 +1,100 @@
+"""What a process that plays runs does: measure, run, report."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import time
+from dataclasses import replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from experiments.derived import is_derived, make
+from mll_flower.config import RunConfig
+
+# Seconds that a measurement of the steps' speed takes, about.
+_MEASURE = 0.7
+# A model larger than this is not kept: it can be made again, and there are hundreds of runs.
+_KEEP_BYTES = 1 << 20
+
+
+def serve(pipe: Connection, data_dir: str, folder: str) -> None:
+    """Answer orders until None comes: ("run", config, folder) or ("measure", config).
+
+    An answer is (value, None), or (None, what went wrong).
+    """
+    import torch
+
+    torch.set_num_threads(1)
+    while (order := pipe.recv()) is not None:
+        what, values, *rest = order
+        try:
+            config = _local(RunConfig(**values), data_dir, Path(folder))
+            value = measure(config) if what == "measure" else play(config, Path(rest[0]))
+            pipe.send((value, None))
+        except Exception as error:
+            pipe.send((None, f"{type(error).__name__}: {error}"))
+
+
+def _local(config: RunConfig, data_dir: str, folder: Path) -> RunConfig:
+    """Return the config with paths of this machine."""
+    if is_derived(config.dataset):
+        path = make(folder, data_dir or None)
+        config = replace(config, dataset=f"npz:{path.absolute()}")
+    return replace(config, data_dir=data_dir)
+
+
+def play(config: RunConfig, folder: Path) -> float:
+    """Play a run into a folder; the folder gets its name when the run has ended.
+
+    Returns
+    -------
+    float
+        Seconds that it took.
+    """
+    from client_app.app import app
+    from mll_flower import plots
+    from mll_flower.inprocess import InProcessGrid
+    from server_app.network_run import run_network
+
+    logging.getLogger("flwr").setLevel(logging.ERROR)  # there is a bar
+    # A figure draws its runs together; four pictures for each of hundreds would take longer
+    # than many of the runs.
+    plots.plot_run = lambda output: []
+    started = time.monotonic()
+    part = part_folder(folder)
+    shutil.rmtree(part, ignore_errors=True)
+    config = replace(config, output=str(part))
+    nodes = config.hubs if config.pool == "hub" else config.network().workers
+    values = config.to_run_config()
+    run_network(InProcessGrid(app, nodes, values), values)
+    model = part / "model.safetensors"
+    if model.stat().st_size > _KEEP_BYTES:
+        model.unlink()
+    if folder.exists():
+        shutil.rmtree(folder)
+    part.rename(folder)
+    return time.monotonic() - started
+
+
+def part_folder(folder: Path) -> Path:
+    """Where a run is while it is being played."""
+    return folder.with_name(folder.name + ".part")
+
+
+def measure(config: RunConfig) -> tuple[float, float]:
+    """Measure the seconds that a step takes here, and the evaluation of a row."""
+    from client_app.app import engine_of
+
+    engine = engine_of(config)
+    model = engine.initial()
+    engine.train(model, 0, 1, 1, 1e-4)
+    steps, started = 0, time.perf_counter()
+    while time.perf_counter() - started < _MEASURE:
+        engine.train(model, 0, 1, config.tau, 1e-4)
+        steps += config.tau
+    step = (time.perf_counter() - started) / steps
+    started = time.perf_counter()
+    rows = 128
+    engine.evaluate(model, "test", limit=rows, threads=1)
+    return step, (time.perf_counter() - started) / rows

@@ -1,0 +1,109 @@
+"""From figures to runs, and from runs to files: what ``mll-flower reproduce`` does."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from experiments import results
+from experiments.cache import run_folder
+from experiments.drawing import draw_figure, draw_published
+from experiments.figures import Figure
+from experiments.published import compare
+from experiments.runner import Job, estimate, missing, play_all
+
+
+@dataclass
+class Outcome:
+    """What a reproduction led to.
+
+    Parameters
+    ----------
+    summaries : list of dict
+        One a figure that could be made.
+    played : int
+        Runs that were played now; the others were there.
+    failures : dict
+        Runs that failed, and why.
+    """
+
+    summaries: list[dict[str, Any]] = field(default_factory=list)
+    played: int = 0
+    failures: dict[str, str] = field(default_factory=dict)
+
+
+def plan(figures: Sequence[Figure], out: Path, data_dir: str, measured: bool = True) -> list[Job]:
+    """Return the runs that are still to be played, with estimates of their time."""
+    configs = [s.config(seed) for f in figures for s in f.setups for seed in range(f.seeds)]
+    jobs = missing(out, configs)
+    return estimate(jobs, data_dir, out) if jobs and measured else jobs
+
+
+def reproduce(
+    figures: Sequence[Figure],
+    jobs: Sequence[Job],
+    out: Path,
+    data_dir: str,
+    processes: int,
+    command: str,
+    look: Callable[[float, int], None] = lambda seconds, runs: None,
+) -> Outcome:
+    """Play the jobs, then write each figure's CSV, picture and summary.
+
+    Parameters
+    ----------
+    figures : Sequence[Figure]
+        The figures.
+    jobs : Sequence[Job]
+        What `plan` says is missing.
+    out, data_dir : Path, str
+        Where results go, and where the data sets are.
+    processes : int
+        Runs that are played at the same time.
+    command : str
+        What the user typed, for the document.
+    look : callable
+        As in `play_all`.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    failed = play_all(jobs, processes, data_dir, out, look) if jobs else {}
+    outcome = Outcome(played=len(jobs) - len(failed))
+    for figure in figures:
+        wanted = {
+            run_folder(out, s.config(seed)) for s in figure.setups for seed in range(figure.seeds)
+        }
+        broken = {folder.name: failed[folder] for folder in wanted if folder in failed}
+        outcome.failures.update(broken)
+        if not broken:
+            outcome.summaries.append(_finish(figure, out, command))
+    return outcome
+
+
+def _finish(figure: Figure, out: Path, command: str) -> dict[str, Any]:
+    found = results.curves(figure, out)
+    cores = len(os.sched_getaffinity(0))
+    summary = results.summarise(figure, found, command, cores)
+    results.write_csv(figure, found, out / f"{figure.key}.csv")
+    comparisons = compare(figure, found)
+    if comparisons:
+        draw_published(comparisons, out / f"{figure.key}.png")
+        summary["comparisons"] = [
+            {
+                "label": c.label,
+                "name": c.name,
+                "evaluations": c.evaluations,
+                "published": c.published.tolist(),
+                "ours": c.ours.tolist(),
+                "final": float(c.relative[-1]),
+                "largest": float(max(c.relative, key=abs)),
+                "largest_at": c.evaluations[int(abs(c.relative).argmax())],
+            }
+            for c in comparisons
+        ]
+    else:
+        draw_figure(figure, found, out / f"{figure.key}.png")
+    results.save(summary, out / f"{figure.key}.json")
+    return summary

@@ -1,0 +1,205 @@
+"""Many runs in a few processes: what fails does not take the others with it."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+from experiments.cache import is_there, run_folder
+from experiments.derived import FEW_TESTS, is_derived
+from experiments.playing import part_folder, serve
+from mll_flower.config import RunConfig
+
+# Seconds between two looks at how far the runs are.
+_LOOK = 0.5
+# A test set and the rows of a training set are about this large; for estimates alone.
+_TEST_ROWS, _TRAIN_ROWS = 10_000, 60_000
+
+
+@dataclass
+class Job:
+    """A run to be played.
+
+    Parameters
+    ----------
+    config : RunConfig
+        The run.
+    folder : Path
+        Where it is kept.
+    seconds : float
+        How long it will take, by estimate.
+    """
+
+    config: RunConfig
+    folder: Path
+    seconds: float = 1.0
+
+    def progress(self) -> float:
+        """Share of the run that is done, from what it leaves on the way."""
+        try:
+            now = json.loads((part_folder(self.folder) / "progress.json").read_text())
+            return float(min(now.get("slot", 0) / now["total"], 1.0))
+        except (OSError, ValueError, KeyError):
+            return 0.0
+
+
+def missing(out: Path, configs: Sequence[RunConfig]) -> list[Job]:
+    """Jobs for the runs that are not there, each once."""
+    jobs = {run_folder(out, config): config for config in configs}
+    return [Job(config, folder) for folder, config in jobs.items() if not is_there(folder)]
+
+
+class _Player:
+    """A process that plays runs, and what it is at."""
+
+    def __init__(self, data_dir: str, folder: Path) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.pipe, theirs = context.Pipe()
+        with _one_thread():
+            self.process = context.Process(
+                target=serve, args=(theirs, data_dir, str(folder)), daemon=True
+            )
+            self.process.start()
+        theirs.close()
+        self.job: Job | None = None
+
+    def stop(self) -> None:
+        """End the process: after its order, or at once when it is at one."""
+        if self.job is not None:
+            self.process.terminate()
+        elif self.process.is_alive():
+            self.pipe.send(None)
+        self.process.join(30)
+        self.pipe.close()
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Variables that a process started in here takes over: one thread each."""
+    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+    before = {name: os.environ.get(name) for name in names}
+    os.environ.update(dict.fromkeys(names, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def play_all(
+    jobs: Sequence[Job],
+    processes: int,
+    data_dir: str,
+    out: Path,
+    look: Callable[[float, int], None] = lambda seconds, runs: None,
+) -> dict[Path, str]:
+    """Play runs; return what went wrong, by folder.
+
+    Parameters
+    ----------
+    jobs : Sequence[Job]
+        The runs.
+    processes : int
+        How many play at the same time.
+    data_dir : str
+        Where the data sets are.
+    out : Path
+        Where derived data sets are kept, under data/.
+    look : callable
+        Called now and then with the estimated seconds of what is done, and the runs done.
+    """
+    # Long ones first: the end is then not one process playing while others are idle.
+    queue = sorted(jobs, key=lambda job: -job.seconds)
+    failures: dict[Path, str] = {}
+    done, finished = 0.0, 0
+    players = [_Player(data_dir, out / "data") for _ in range(min(processes, len(queue)))]
+    try:
+        while queue or any(player.job for player in players):
+            for place, player in enumerate(players):
+                if player.job is None and queue:
+                    if not player.process.is_alive():
+                        player = players[place] = _Player(data_dir, out / "data")
+                    player.job = queue.pop(0)
+                    player.job.folder.parent.mkdir(parents=True, exist_ok=True)
+                    order = ("run", asdict(player.job.config), str(player.job.folder))
+                    player.pipe.send(order)
+            busy: dict[Any, _Player] = {p.pipe: p for p in players if p.job}
+            for pipe in wait(list(busy), timeout=_LOOK):
+                job = busy[pipe].job
+                assert job is not None
+                assert isinstance(pipe, Connection)
+                try:
+                    _, error = pipe.recv()
+                except EOFError:
+                    busy[pipe].process.join(10)
+                    error = f"its process died (exit code {busy[pipe].process.exitcode})"
+                busy[pipe].job = None
+                if error is not None:
+                    failures[job.folder] = error
+                done, finished = done + job.seconds, finished + 1
+            running = sum(p.job.progress() * p.job.seconds for p in players if p.job)
+            look(done + running, finished)
+    finally:
+        for player in players:
+            player.stop()
+    return failures
+
+
+def estimate(jobs: Sequence[Job], data_dir: str, out: Path) -> list[Job]:
+    """Return the jobs with estimates of their time, from the speed of each model here."""
+    speeds: dict[tuple[Any, ...], tuple[float, float]] = {}
+    player = _Player(data_dir, out / "data")
+    try:
+        for job in jobs:
+            kind = _kind(job.config)
+            if kind not in speeds:
+                # A small network of the same task: the partition must not cost a minute.
+                config = replace(job.config, hubs=1, workers_per_hub="10", partition="iid")
+                config = replace(config, graph="complete", mixing="auto", rates="1", tau=1)
+                player.pipe.send(("measure", asdict(config)))
+                speed, error = player.pipe.recv()
+                if error is not None:
+                    raise ValueError(f"{job.config.model} on {job.config.dataset}: {error}")
+                speeds[kind] = speed
+    finally:
+        player.stop()
+    return [replace(job, seconds=_seconds(job.config, *speeds[_kind(job.config)])) for job in jobs]
+
+
+def _kind(config: RunConfig) -> tuple[Any, ...]:
+    return config.model, config.dataset, config.batch_size, config.momentum > 0
+
+
+def _seconds(config: RunConfig, step: float, row: float) -> float:
+    steps = float(config.network().p.sum()) * config.slots
+    every = config.evaluate_every or config.tau * config.q
+    train = config.evaluate_limit or _TRAIN_ROWS
+    test = FEW_TESTS if is_derived(config.dataset) else _TEST_ROWS
+    return steps * step + (1 + config.slots / every) * (train + test) * row
+
+
+def wall_time(jobs: Sequence[Job], processes: int) -> float:
+    """Seconds that the jobs take together on so many processes, by their estimates."""
+    longest = max((job.seconds for job in jobs), default=0.0)
+    return max(sum(job.seconds for job in jobs) / processes, longest)
+
+
+def in_words(seconds: float) -> str:
+    """Return a duration for people."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    if seconds < 48 * 3600:
+        return f"{seconds / 3600:.1f} hours"
+    return f"{seconds / 86400:.1f} days"

@@ -1,0 +1,135 @@
+"""Verdicts: what runs of several seeds say about a claim.
+
+Every claim becomes one number a seed, its *margin*: positive when that seed supports it.
+With m the mean margin and s its standard error over the seeds, the claim *holds* if m > 2 s,
+*does not hold* if m < -2 s, and is *not resolved at this scale* otherwise. Set-ups are
+compared seed by seed: the same seed is the same start and the same data. One seed tells
+nothing of its own spread, so it resolves nothing, except a claim about an accuracy against a
+fixed number: there s is the standard error of a share of the test images.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from experiments.figures import Claim
+
+HOLDS, FAILS, OPEN = "holds", "does not hold", "not resolved at this scale"
+
+Values = Mapping[str, Sequence[float]]
+"""Name of a set-up -> its number for each seed."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What came of a claim.
+
+    Parameters
+    ----------
+    claim : str
+        The sentence.
+    metric : str
+        What was measured.
+    left, right : str
+        What the two numbers are.
+    left_mean, left_sd, right_mean, right_sd : float
+        The two numbers compared: mean over the seeds and standard deviation (nan for one seed).
+    margin, error : float
+        Mean margin and its standard error.
+    seeds : int
+        How many.
+    verdict : str
+        `HOLDS`, `FAILS` or `OPEN`.
+    """
+
+    claim: str
+    metric: str
+    left: str
+    right: str
+    left_mean: float
+    left_sd: float
+    right_mean: float
+    right_sd: float
+    margin: float
+    error: float
+    seeds: int
+    verdict: str
+
+
+def judge(
+    claim: Claim, values: Values, labels: Mapping[str, str], test_rows: int | None = None
+) -> Verdict:
+    """Judge a claim.
+
+    Parameters
+    ----------
+    claim : Claim
+        The claim.
+    values : Mapping
+        For each set-up its number (in the claim's metric) for each seed, in one order.
+    labels : Mapping
+        For each set-up its words.
+    test_rows : int, optional
+        Images that an accuracy was measured on.
+    """
+    sides = {name: np.asarray(values[name], dtype=np.float64) for name in _names(claim)}
+    left, right, margins, words = _compare(claim, sides, labels)
+    seeds = len(margins)
+    mean = float(np.mean(margins))
+    error = float(np.std(margins, ddof=1) / math.sqrt(seeds)) if seeds > 1 else math.nan
+    if claim.kind == "above" and seeds == 1 and test_rows:
+        share = float(left[0])
+        error = math.sqrt(max(share * (1 - share), 0.0) / test_rows)
+    verdict = OPEN
+    if math.isfinite(mean) and math.isfinite(error) and abs(mean) > 2 * error:
+        verdict = HOLDS if mean > 0 else FAILS
+    return Verdict(
+        claim.text,
+        claim.metric,
+        *words,
+        float(np.mean(left)),
+        _sd(left),
+        float(np.mean(right)),
+        _sd(right),
+        mean,
+        error,
+        seeds,
+        verdict,
+    )
+
+
+def _names(claim: Claim) -> list[str]:
+    return [*claim.left, *claim.right, *([claim.target] if claim.target else [])]
+
+
+def _compare(
+    claim: Claim, sides: Mapping[str, np.ndarray], labels: Mapping[str, str]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, tuple[str, str]]:
+    """Return the two numbers and the margin for each seed, and words for the numbers."""
+    first = sides[claim.left[0]]
+    if claim.kind == "above":
+        bound = np.full_like(first, claim.threshold)
+        return first, bound, first - bound, (labels[claim.left[0]], "the bound")
+    other = sides[claim.right[0]]
+    words = (labels[claim.left[0]], labels[claim.right[0]])
+    if claim.kind == "lower":
+        return first, other, other - first, words
+    if claim.kind == "higher":
+        return first, other, first - other, words
+    if claim.kind == "nearer":
+        aim, name = sides[claim.target], labels[claim.target]
+        near, far = np.abs(first - aim), np.abs(other - aim)
+        return near, far, far - near, (f"{words[0]} to {name}", f"{words[1]} to {name}")
+    if claim.kind == "similar":
+        group = np.stack([sides[name] for name in claim.left])
+        spread, gap = np.ptp(group, axis=0), np.abs(group.mean(axis=0) - other)
+        return spread, gap, gap - spread, ("largest difference among them", f"to {words[1]}")
+    raise ValueError(f"claim of kind {claim.kind!r}: use lower, higher, nearer, similar or above")
+
+
+def _sd(numbers: np.ndarray) -> float:
+    return float(np.std(numbers, ddof=1)) if len(numbers) > 1 else math.nan
