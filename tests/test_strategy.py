@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import networkx as nx
@@ -11,7 +14,8 @@ import pytest
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
 from flwr.serverapp.strategy import FedAvg
 
-from mll_flower import HubNetwork, MultiLevelStrategy, mixing_matrix
+from mll_flower import HubNetwork, HubStrategy, MultiLevelStrategy, mixing_matrix
+from mll_flower.gossip import LocalBoard, LocalGossip
 from mll_flower.reference import mll_sgd
 from tests.flower_grid import (
     EXAMPLES,
@@ -173,6 +177,40 @@ def test_equal_to_the_readable_twin(graph: str) -> None:
     np.testing.assert_allclose(ours, twin.average[::tau], rtol=1e-12)
     hubs = np.array([hub.model["float64"] for hub in strategy.hubs])
     np.testing.assert_allclose(hubs, twin.hubs[-1], rtol=1e-12)
+
+
+def test_hubs_that_gossip_are_the_hubs_of_one_grid() -> None:
+    """HubStrategy, one a grid, against MultiLevelStrategy, all on one grid."""
+    hub_of = [0, 0, 1, 1, 1, 2, 2, 2]
+    options = {"q": 2, "fraction_evaluate": 0.0, "min_available_nodes": 2}
+    with Nodes(client_app(fixed_weights), 8) as nodes:
+        place = dict(zip(nodes.ids, hub_of, strict=True))
+        together = MultiLevelStrategy(
+            hubs=3, graph="path", mixing="metropolis", assign=place.__getitem__, **options
+        )
+        run(together, nodes, model("float64"), 5)
+
+    board = LocalBoard()
+    neighbours = [["1"], ["0", "2"], ["1"]]
+    alone = [
+        HubStrategy(LocalGossip(board, str(d), neighbours[d], "run"), gossip_deadline=60, **options)
+        for d in range(3)
+    ]
+    with ExitStack() as stack, ThreadPoolExecutor(3) as threads:
+        grids = []
+        for d in range(3):
+            first, count = hub_of.index(d), hub_of.count(d)
+            config = partial(lambda first, k: {"partition-id": first + k}, first)
+            grids.append(stack.enter_context(Nodes(client_app(fixed_weights), count, config)))
+        runs = [
+            threads.submit(run, strategy, grid, model("float64"), 5)
+            for strategy, grid in zip(alone, grids, strict=True)
+        ]
+        results = [each.result(120) for each in runs]
+    for d in range(3):
+        assert_close(
+            unpack(results[d].arrays), together.hubs[d].layout.arrays(together.hubs[d].model), 1e-12
+        )
 
 
 def test_mixing_leaves_the_averaged_model_as_it_is() -> None:

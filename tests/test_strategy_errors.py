@@ -179,6 +179,7 @@ def test_all_absent_leaves_everything_as_it_is() -> None:
         np.testing.assert_array_equal(unpack(result.arrays)[name], array)
 
 
+@pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning")
 def test_an_average_that_overflows_is_not_taken() -> None:
     # Ten tenths of the largest half-precision number, each rounded up, are infinite.
     largest = float(np.finfo(np.float16).max)

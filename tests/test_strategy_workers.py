@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
-from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
+from flwr.app import ConfigRecord, MetricRecord
 
 from mll_flower import HubNetwork, MultiLevelStrategy, RoundReport, answer_identity
 from tests.flower_grid import Nodes, client_app, drift, evaluate, fixed_weights, model, run, unpack
@@ -248,23 +246,3 @@ def test_metrics_that_differ_are_not_averaged_but_models_are() -> None:
         )
     np.testing.assert_allclose(unpack(result.arrays)["x"], 1.0)
     assert result.train_metrics_clientapp == {}
-
-
-def test_the_budget_example_of_the_docs() -> None:
-    page = (Path(__file__).parents[1] / "docs" / "plugin.md").read_text()
-    (code,) = re.findall(r"```python\n(# client_app\.py.*?)```", page, re.DOTALL)
-    names: dict = {}
-    exec(code, names)
-    reports: list[RoundReport] = []
-    strategy = MultiLevelStrategy(
-        hubs=2,
-        tau=6,
-        worker_config=lambda worker, round: {"steps": worker},
-        fraction_evaluate=0.0,
-        on_round=reports.append,
-    )
-    with Nodes(names["app"], 4) as nodes:
-        strategy.start(nodes.grid, ArrayRecord(names["initial_model"]()), num_rounds=2)
-    for report in reports:
-        steps = {a.metrics["steps"] for hub in report.hubs for a in hub.arrived}
-        assert steps == {0, 1, 2, 3}
