@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 import time
+from contextlib import redirect_stdout
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -57,7 +59,7 @@ def play(config: RunConfig, folder: Path) -> float:
     from mll_flower.inprocess import InProcessGrid
     from server_app.network_run import run_network
 
-    logging.getLogger("flwr").setLevel(logging.ERROR)  # there is a bar
+    logging.getLogger("flwr").setLevel(logging.ERROR)
     # A figure draws its runs together; four pictures for each of hundreds would take longer
     # than many of the runs.
     plots.plot_run = lambda output: []
@@ -67,7 +69,8 @@ def play(config: RunConfig, folder: Path) -> float:
     config = replace(config, output=str(part))
     nodes = config.hubs if config.pool == "hub" else config.network().workers
     values = config.to_run_config()
-    run_network(InProcessGrid(app, nodes, values), values)
+    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):  # there is a bar
+        run_network(InProcessGrid(app, nodes, values), values)
     model = part / "model.safetensors"
     if model.stat().st_size > _KEEP_BYTES:
         model.unlink()
