@@ -213,6 +213,8 @@ class RunConfig:
             )
         if self.resume and not Path(self.resume).exists():
             raise ValueError(f"resume={self.resume!r} is not there: give a checkpoint or a run")
+        if Path(self.output).is_file():
+            raise ValueError(f"output={self.output!r} is a file: give a folder")
         if is_file(self.mixing) and not Path(self.mixing).is_file():
             raise ValueError(f"mixing={self.mixing!r} is not there: check the path of the file")
         if dataset.startswith("npz:") and not Path(dataset[4:]).expanduser().is_file():

@@ -184,4 +184,5 @@ def _wait_until_up(process: subprocess.Popen[Any], port: int, log: Path) -> None
 
 def _pairs(values: Mapping[str, Any]) -> str:
     # JSON's numbers, strings and booleans are TOML's.
-    return " ".join(f"{key}={json.dumps(value)}" for key, value in values.items())
+    # Not its escapes for what is not ASCII, though.
+    return " ".join(f"{key}={json.dumps(v, ensure_ascii=False)}" for key, v in values.items())
