@@ -17,6 +17,7 @@ from enum import StrEnum
 from logging import WARNING
 
 from flwr.app import Error, Message, RecordDict
+from flwr.common.constant import ErrorCode
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 from flwr.supercore import log
@@ -37,6 +38,7 @@ class Absence(StrEnum):
     UPLOADING = "uploading"
     RAISED = "raised"
     EXPIRED = "expired"
+    GONE = "gone"
     DIED = "died"
     NOT_SENT = "not-sent"
     NO_MODEL = "no-model"
@@ -45,8 +47,12 @@ class Absence(StrEnum):
     NO_WEIGHT = "no-weight"
 
 
-# Codes of Flower's ErrorCode.
-_CAUSES = {1: Absence.RAISED, 2: Absence.RAISED, 3: Absence.EXPIRED, 8: Absence.DIED}
+_CAUSES = {
+    ErrorCode.MESSAGE_UNAVAILABLE: Absence.EXPIRED,
+    ErrorCode.REPLY_MESSAGE_UNAVAILABLE: Absence.EXPIRED,
+    ErrorCode.NODE_UNAVAILABLE: Absence.GONE,
+    ErrorCode.CLIENT_APP_CRASHED: Absence.DIED,
+}
 
 
 def absent_reply(message: Message, absence: Absence, why: str) -> Message:

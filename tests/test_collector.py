@@ -168,6 +168,17 @@ def test_an_error_reply_is_an_absence_with_its_cause(
     assert replies[1].metadata.src_node_id == nodes.ids[1]
 
 
+def test_a_node_that_leaves_in_a_round_is_gone(
+    nodes: Nodes, grid: DeadlineGrid, behaviour: Behaviour
+) -> None:
+    grid.seconds = 60.0
+    behaviour.hangs.add(2)
+    threading.Timer(0.3, nodes.leave, [2]).start()
+    replies = grid.send_and_receive(messages(nodes))
+    assert rounds_of(replies) == [1, 1, Absence.GONE]
+    assert grid.late < 0  # nobody waits for it
+
+
 def test_a_node_that_is_not_there_is_said_so(nodes: Nodes, grid: DeadlineGrid) -> None:
     asked = messages(nodes)
     asked[2] = Message(asked[2].content, 12345, MessageType.TRAIN)
