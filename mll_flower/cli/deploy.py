@@ -16,7 +16,7 @@ import typer
 from rich.console import Console
 
 if TYPE_CHECKING:
-    from mll_flower.deployment.network_entries import NetworkFile, Value
+    from mll_flower.deployment.network_entries import NetworkFile
     from mll_flower.deployment.sites import HubSite, WorkerSite
 
 console = Console(highlight=False)
@@ -133,11 +133,12 @@ def worker(
 ) -> None:
     """Run one worker: its SuperNode, started again whenever it ends, until it is stopped."""
     from mll_flower.deployment.processes import Processes
+    from mll_flower.deployment.run_config import own_node_config
     from mll_flower.deployment.sites import WorkerSite
 
     deployment = _load(network)
     _warn(insecure)
-    own = _node_config(deployment, node_config)
+    own = own_node_config(deployment, node_config)
     with _signals() as stop, Processes() as processes:
         site = WorkerSite(deployment, hub, number, processes, _say, state, insecure, quiet, own)
         site.start()
@@ -151,6 +152,7 @@ def worker(
 def up(network: NetworkPath, state: State = None, insecure: Insecure = False) -> None:
     """Run a whole network on this machine, each hub and worker in real processes."""
     from mll_flower.deployment.processes import Processes
+    from mll_flower.deployment.run_config import own_node_config
     from mll_flower.deployment.sites import HubSite, WorkerSite
 
     deployment = _load(network)
@@ -169,7 +171,7 @@ def up(network: NetworkPath, state: State = None, insecure: Insecure = False) ->
                 _say,
                 state,
                 insecure,
-                node_config=_node_config(deployment, ""),
+                node_config=own_node_config(deployment),
             )
             for entry in deployment.hubs
             for number in range(entry.workers)
@@ -269,38 +271,6 @@ def _load(path: Path) -> NetworkFile:
     from mll_flower.deployment.network_file import load_network
 
     return load_network(path.absolute())
-
-
-def _node_config(network: NetworkFile, text: str) -> dict[str, Value]:
-    """Return a worker's own node config; paths in it start at the network file."""
-    import tomllib
-
-    from mll_flower.deployment.run_config import task_config
-
-    data = {k: v for k, v in task_config(network).items() if k == "data-dir"}
-    if not text:
-        return data
-    try:
-        given = tomllib.loads("\n".join(_pairs(text)))
-    except tomllib.TOMLDecodeError as error:
-        raise ValueError(
-            f'node-config={text!r}: write it as TOML pairs, a=1 b="c": {error}'
-        ) from None
-    for key, value in given.items():
-        if key == "data-dir":
-            given[key] = str((network.path.parent / value).absolute())
-        if key == "dataset" and str(value).startswith("npz:"):
-            given[key] = f"npz:{(network.path.parent / value[4:]).absolute()}"
-    return {**data, **given}
-
-
-def _pairs(text: str) -> list[str]:
-    import shlex
-
-    lexer = shlex.shlex(text, posix=False, punctuation_chars=False)
-    lexer.whitespace_split = True
-    lexer.quotes = "\"'"
-    return list(lexer)
 
 
 @contextmanager

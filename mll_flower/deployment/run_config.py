@@ -6,6 +6,9 @@ import os
 from dataclasses import fields
 from pathlib import Path
 
+import click
+from flwr.common.config import parse_config_args
+
 from mll_flower.config import RunConfig
 from mll_flower.deployment.network_entries import NetworkFile, NetworkFileError, Value
 
@@ -85,6 +88,34 @@ def task_config(network: NetworkFile) -> dict[str, Value]:
     data = values.get("data-dir") or os.environ.get("MLL_FLOWER_DATA", "")
     if data:
         values["data-dir"] = str(_beside(network, str(data)))
+    dataset = str(values.get("dataset", ""))
+    if dataset.startswith("npz:"):
+        values["dataset"] = f"npz:{_beside(network, dataset[4:])}"
+    return values
+
+
+def own_node_config(network: NetworkFile, text: str = "") -> dict[str, Value]:
+    """Return what a worker's node config says of its own data.
+
+    Parameters
+    ----------
+    network : NetworkFile
+        The deployment; relative paths start at its file.
+    text : str
+        Pairs as Flower's commands take them, such as ``dataset="npz:own.npz"``.
+    """
+    # Each machine has its data where its own copy of the network file says.
+    values = {key: value for key, value in task_config(network).items() if key == "data-dir"}
+    try:
+        values.update(parse_config_args([text]))
+    except (click.ClickException, OSError) as error:
+        raise ValueError(
+            f'node-config={text!r}: write pairs with spaces between, a=1 b="c" ({error})'
+        ) from None
+    if text and "=" not in text:
+        raise ValueError(f'node-config={text!r}: write pairs with spaces between, a=1 b="c"')
+    if "data-dir" in values:
+        values["data-dir"] = str(_beside(network, str(values["data-dir"])))
     dataset = str(values.get("dataset", ""))
     if dataset.startswith("npz:"):
         values["dataset"] = f"npz:{_beside(network, dataset[4:])}"

@@ -13,7 +13,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from mll_flower.config import RunConfig
 from mll_flower.deployment import flower
+from mll_flower.deployment.column import mixing_column
 from mll_flower.deployment.network_entries import NetworkFile, Value
 from mll_flower.deployment.processes import Ended, Processes
 from mll_flower.deployment.run_config import hub_run_config
@@ -77,6 +79,8 @@ class HubSite:
         self._asked = 0.0
         flower.check_files(network, flower.hub_secrets(network, hub), insecure)
         self.config = hub_run_config(network, hub, self.folder, insecure)
+        # An H that fails its checks fails here, before anything is started.
+        mixing_column(network, RunConfig.from_run_config(self.config), hub)
 
     def start(self) -> None:
         """Start the SuperLink, register the workers and start the run."""

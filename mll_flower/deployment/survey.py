@@ -51,12 +51,13 @@ def table(network: NetworkFile, found: dict[str, dict[str, Any]]) -> Table:
     for entry in network.hubs:
         told = found[entry.id]
         if not told["reachable"]:
-            drawn.add_row(entry.id, f"[red]unreachable[/red]: {told['reason']}"[:120])
+            reason = str(told["reason"])[:200]
+            drawn.add_row(entry.id, "[red]unreachable[/red]", "", "", "", "", reason)
             continue
         loss = told.get("loss")
         met = told.get("neighbours", {})
         neighbours = ", ".join(
-            f"[green]{peer}[/green]" if why == "mixed" else f"[yellow]{peer}: {why[:40]}[/yellow]"
+            f"[green]{peer}[/green]" if why == "mixed" else f"[yellow]{peer}: {why[:60]}[/yellow]"
             for peer, why in met.items()
         )
         drawn.add_row(
