@@ -15,6 +15,8 @@ from mll_flower.config import RunConfig
 HERE = Path(__file__).parent
 FIGURES = ("tau-q", "hubs", "rates", "time", "non-iid", "zeta", "resnet-cifar", "published")
 """The figures, in the order of the document."""
+LONG = ("resnet-cifar", "published")
+"""Those that are the same at every scale, and too long for the small one's ``all``."""
 MODELS = ("logistic", "cnn", "resnet18")
 SCALES = ("small", "paper")
 KINDS = ("lower", "higher", "nearer", "similar", "above")
@@ -157,8 +159,7 @@ def figures(
     if seeds is not None and seeds < 1:
         raise ValueError(f"seeds={seeds}: give at least 1")
     if name == "all":
-        # The curves beside the published ones exist at full scale only.
-        names = [n for n in FIGURES if scale == "paper" or n != "published"]
+        names = [n for n in FIGURES if scale == "paper" or n not in LONG]
     else:
         names = [name]
         _figure_file(name)
@@ -212,7 +213,7 @@ def _figure(
         file["title"],
         file["source"],
         model,
-        "paper" if alike and name == "published" else scale,
+        "paper" if alike else scale,
         tuple(setups),
         tuple(claims),
         seeds or count,

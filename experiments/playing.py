@@ -6,6 +6,7 @@ import logging
 import os
 import shutil
 import time
+from collections.abc import Callable
 from contextlib import redirect_stdout
 from dataclasses import replace
 from multiprocessing.connection import Connection
@@ -14,8 +15,8 @@ from pathlib import Path
 from experiments.derived import is_derived, make
 from mll_flower.config import RunConfig
 
-# Seconds that a measurement of the steps' speed takes, about.
-_MEASURE = 0.7
+# Seconds that a measurement of speed takes at least.
+_MEASURE = 0.4
 # A model larger than this is not kept: it can be made again, and there are hundreds of runs.
 _KEEP_BYTES = 1 << 20
 
@@ -64,7 +65,7 @@ def play(config: RunConfig, folder: Path) -> float:
     # than many of the runs.
     plots.plot_run = lambda output: []
     started = time.monotonic()
-    part = part_folder(folder)
+    part = part_folder(folder, os.getpid())
     shutil.rmtree(part, ignore_errors=True)
     config = replace(config, output=str(part))
     nodes = config.hubs if config.pool == "hub" else config.network().workers
@@ -74,15 +75,16 @@ def play(config: RunConfig, folder: Path) -> float:
     model = part / "model.safetensors"
     if model.stat().st_size > _KEEP_BYTES:
         model.unlink()
-    if folder.exists():
-        shutil.rmtree(folder)
-    part.rename(folder)
+    if folder.exists():  # another command was faster; the numbers are the same
+        shutil.rmtree(part)
+    else:
+        part.rename(folder)
     return time.monotonic() - started
 
 
-def part_folder(folder: Path) -> Path:
-    """Where a run is while it is being played."""
-    return folder.with_name(folder.name + ".part")
+def part_folder(folder: Path, process: int | None) -> Path:
+    """Where a run is while a process plays it."""
+    return folder.with_name(f"{folder.name}.{process}.part")
 
 
 def measure(config: RunConfig) -> tuple[float, float]:
@@ -92,12 +94,19 @@ def measure(config: RunConfig) -> tuple[float, float]:
     engine = engine_of(config)
     model = engine.initial()
     engine.train(model, 0, 1, 1, 1e-4)
-    steps, started = 0, time.perf_counter()
-    while time.perf_counter() - started < _MEASURE:
-        engine.train(model, 0, 1, config.tau, 1e-4)
-        steps += config.tau
-    step = (time.perf_counter() - started) / steps
-    started = time.perf_counter()
-    rows = 128
-    engine.evaluate(model, "test", limit=rows, threads=1)
-    return step, (time.perf_counter() - started) / rows
+    engine.evaluate(model, "test", limit=16, threads=1)
+    step = _each(lambda steps: engine.train(model, 0, 1, steps, 1e-4))
+    row = _each(lambda rows: engine.evaluate(model, "test", limit=rows, threads=1))
+    return step, row
+
+
+def _each(work: Callable[[int], object]) -> float:
+    """Seconds of one of many: as many as take a while."""
+    many = 8
+    while True:
+        started = time.perf_counter()
+        work(many)
+        seconds = time.perf_counter() - started
+        if seconds > _MEASURE or many > 100_000:
+            return seconds / many
+        many *= 4

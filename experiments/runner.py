@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -41,10 +42,10 @@ class Job:
     folder: Path
     seconds: float = 1.0
 
-    def progress(self) -> float:
-        """Share of the run that is done, from what it leaves on the way."""
+    def progress(self, process: int | None) -> float:
+        """Share of the run that a process has done, from what it leaves on the way."""
         try:
-            now = json.loads((part_folder(self.folder) / "progress.json").read_text())
+            now = json.loads((part_folder(self.folder, process) / "progress.json").read_text())
             return float(min(now.get("slot", 0) / now["total"], 1.0))
         except (OSError, ValueError, KeyError):
             return 0.0
@@ -78,6 +79,8 @@ class _Player:
             self.pipe.send(None)
         self.process.join(30)
         self.pipe.close()
+        if self.job is not None:
+            shutil.rmtree(part_folder(self.job.folder, self.process.pid), ignore_errors=True)
 
 
 @contextmanager
@@ -147,7 +150,7 @@ def play_all(
                 if error is not None:
                     failures[job.folder] = error
                 done, finished = done + job.seconds, finished + 1
-            running = sum(p.job.progress() * p.job.seconds for p in players if p.job)
+            running = sum(p.job.progress(p.process.pid) * p.job.seconds for p in players if p.job)
             look(done + running, finished)
     finally:
         for player in players:
