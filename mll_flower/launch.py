@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -145,19 +145,36 @@ def run_app(
 
 
 def end_group(process: subprocess.Popen[Any], patience: float = 10.0) -> None:
-    """End a process that was started in a session of its own, with all its children."""
+    """End a process that was started in a session of its own, with all its descendants."""
+    # Their groups too: a SuperLink starts what executes its runs in another session.
+    groups = {process.pid, *_descendant_groups(process.pid)}
     for word in (signal.SIGTERM, signal.SIGKILL):
-        try:
-            os.killpg(process.pid, word)
-        except ProcessLookupError:
-            break
+        for group in groups:
+            with suppress(ProcessLookupError):
+                os.killpg(group, word)
         end = time.monotonic() + patience
-        while time.monotonic() < end:
+        while groups and time.monotonic() < end:
             process.poll()
-            if not _group_alive(process.pid):
-                break
+            groups = {group for group in groups if _group_alive(group)}
             time.sleep(0.05)
     process.wait()
+
+
+def _descendant_groups(root: int) -> set[int]:
+    """Process groups of all that a process has started, directly or not."""
+    words = ["ps", "-A", "-o", "pid=,ppid=,pgid="]
+    listing = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    children: dict[int, list[tuple[int, int]]] = {}
+    for line in listing.splitlines():
+        pid, parent, group = map(int, line.split())
+        children.setdefault(parent, []).append((pid, group))
+    groups: set[int] = set()
+    ancestors = [root]
+    while ancestors:
+        for pid, group in children.get(ancestors.pop(), []):
+            ancestors.append(pid)
+            groups.add(group)
+    return groups
 
 
 def _group_alive(group: int) -> bool:

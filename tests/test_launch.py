@@ -54,6 +54,20 @@ class TestEndGroup:
         assert process.returncode == -signal.SIGTERM
         assert group_is_gone(process.pid)
 
+    def test_descendants_in_sessions_of_their_own(self, tmp_path):
+        noted = tmp_path / "pid"
+        process = start(
+            "import subprocess, sys, time; "
+            "child = subprocess.Popen(['sh', '-c', 'sleep 600 & wait'], start_new_session=True); "
+            f"open({str(noted)!r}, 'w').write(str(child.pid)); "
+            "print('ready', flush=True); time.sleep(600)"
+        )
+        child = int(noted.read_text())
+        assert not group_is_gone(child)
+        end_group(process)
+        assert group_is_gone(process.pid)
+        assert group_is_gone(child)
+
     def test_children_of_one_that_has_ended(self):
         process = start(CHILD)
         process.wait()
