@@ -141,8 +141,9 @@ class _HubRun:
         self.record.phase("ready")
         while time.monotonic() < end:
             peers = self.gossip.peer_status(2.0)
-            waiting = [p for p, s in peers.items() if not s.status.get("ready")]
-            if not waiting or any((s.mixing or 0) > 0 for s in peers.values()):
+            ours = {p: s for p, s in peers.items() if s.status.get("run") == self.gossip.run}
+            waiting = [p for p in peers if p not in ours or not ours[p].status.get("ready")]
+            if not waiting or any(s.mixing for s in ours.values()):
                 return
             self.record.phase("ready", waiting_for=waiting)
             time.sleep(0.3)

@@ -186,6 +186,7 @@ class DeadlineGrid(GridWrapper):
             error reply that says why there is none (`absence_of`).
         """
         asked = list(messages)
+        self.lasted = self.late = 0.0
         if not asked:
             return []
         limit = self.seconds if timeout is None else min(self.seconds, timeout)

@@ -95,7 +95,8 @@ class HubSite:
         words = flower.superlink_words(self.entry, self.folder, self.insecure)
         self.processes.start(self.name, words, env, self.log if self._quiet else None)
         self._await_superlink()
-        self._submit(env)
+        if not self.stop.is_set():
+            self._submit(env)
 
     def look(self) -> str:
         """Return what the hub is doing; `SiteFailed` if its run has failed."""
