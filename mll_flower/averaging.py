@@ -11,6 +11,7 @@ Flower's ``aggregate_arrayrecords`` to the bit for floating point arrays; intege
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -28,7 +29,7 @@ AbsentRule = Literal["keep", "renormalise"]
 ABSENT_RULES: tuple[AbsentRule, ...] = ("keep", "renormalise")
 
 # Elements a block: the block of the sum and of its scratch space stay in the L2 cache.
-_BLOCK = 1 << 14
+_BLOCK = 1 << 15
 
 
 def weighted_sum(
@@ -56,7 +57,7 @@ def weighted_sum(
             "and at least one vector"
         )
     first = vectors[0]
-    if not np.issubdtype(first.dtype, np.inexact):
+    if first.dtype.kind not in "fc":
         exact = weighted_sum([x.astype(np.float64) for x in vectors], factors)
         rounded = np.rint(exact).astype(first.dtype)
         if out is None:
@@ -78,8 +79,11 @@ def weighted_sum(
 
 
 @lru_cache(maxsize=4096)
-def _npy_header(header: bytes) -> tuple[np.dtype[Any], tuple[int, ...], bool]:
-    """Parse an .npy header; the same few headers come back with every message."""
+def _npy_header(header: bytes) -> tuple[np.dtype[Any], tuple[int, ...], int, bool]:
+    """Parse an .npy header; the same few headers come back with every message.
+
+    Returns the dtype, the shape, the number of entries, and whether it is in Fortran order.
+    """
     stream = io.BytesIO(header)
     version = np.lib.format.read_magic(stream)
     read = (
@@ -90,7 +94,7 @@ def _npy_header(header: bytes) -> tuple[np.dtype[Any], tuple[int, ...], bool]:
     shape, fortran, dtype = read(stream)
     if dtype.hasobject:
         raise ValueError("an array of Python objects cannot be averaged: send numbers")
-    return dtype, shape, fortran
+    return dtype, shape, math.prod(shape), fortran
 
 
 def array_view(array: Array) -> Vector:
@@ -103,8 +107,8 @@ def array_view(array: Array) -> Vector:
     size = 10 + int.from_bytes(data[8:10], "little")
     if data[6:7] != b"\x01":
         size = 12 + int.from_bytes(data[8:12], "little")
-    dtype, shape, fortran = _npy_header(data[:size])
-    vector = np.frombuffer(data, dtype=dtype, count=int(np.prod(shape)), offset=size)
+    dtype, shape, count, fortran = _npy_header(data[:size])
+    vector = np.frombuffer(data, dtype, count, size)
     if fortran:
         vector = vector.reshape(shape, order="F").ravel()
     return vector if dtype.isnative else vector.astype(dtype.newbyteorder("="))
@@ -191,7 +195,7 @@ class Layout:
                 dtype=str(array.dtype),
                 shape=array.shape,
                 stype="numpy.ndarray",
-                data=header + array.tobytes(),
+                data=b"".join((header, array.data)),
             )
         return record
 

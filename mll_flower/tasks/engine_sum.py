@@ -9,7 +9,7 @@ import numpy as np
 from mll_flower.averaging import Flat, Vector
 
 # Elements a block: the sum's block and the scratch space stay in the cache.
-_BLOCK = 1 << 14
+_BLOCK = 1 << 15
 
 
 class RunningSum:
