@@ -87,7 +87,7 @@ def draw_departures(cases: Sequence[Departure], path: Path) -> Path:
             axes.set_title(case.name, fontsize=10, color=_MUTED)
             axes.set_xlabel("hub")
         panels[0].set_ylabel("weight in the consensus")
-        panels[0].legend(fontsize=8)
+        panels[-1].legend(fontsize=8)
     return path
 
 

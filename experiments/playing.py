@@ -11,6 +11,7 @@ from contextlib import redirect_stdout
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 from experiments.derived import is_derived, make
 from mll_flower.config import RunConfig
@@ -29,7 +30,7 @@ def serve(pipe: Connection, data_dir: str, folder: str) -> None:
     import torch
 
     torch.set_num_threads(1)
-    while (order := pipe.recv()) is not None:
+    while (order := _next(pipe)) is not None:
         what, values, *rest = order
         try:
             config = _local(RunConfig(**values), data_dir, Path(folder))
@@ -37,6 +38,13 @@ def serve(pipe: Connection, data_dir: str, folder: str) -> None:
             pipe.send((value, None))
         except Exception as error:
             pipe.send((None, f"{type(error).__name__}: {error}"))
+
+
+def _next(pipe: Connection) -> Any:
+    try:
+        return pipe.recv()
+    except EOFError:  # who gave the orders is gone
+        return None
 
 
 def _local(config: RunConfig, data_dir: str, folder: Path) -> RunConfig:
