@@ -151,7 +151,9 @@ class HubStrategy(HubsStrategy):
         if self._over:
             return None, None
         result = super().aggregate_train(server_round, replies)
-        if self._ahead is not None and self._ahead > self.mixing_number:
+        # A neighbour that is one mixing ahead waits there: this hub's next one is the same. To
+        # go past it would only make the two overtake each other for ever.
+        if self._ahead is not None and self._ahead > self.mixing_number + 1:
             log(WARNING, "A neighbour is at mixing %d: this hub goes on there", self._ahead)
             self.round = self._ahead * self.q
         self._ahead = None

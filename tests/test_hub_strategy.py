@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -18,12 +19,13 @@ from mll_flower.strategy_base import RoundReport
 START = {"x": np.zeros(3)}
 
 
-def pull_towards(target: float, weight: float = 1.0) -> Callable[..., Any]:
+def pull_towards(target: float, seconds: float = 0.0) -> Callable[..., Any]:
     """Local training: half the way to a target, further with each partition."""
 
     def train(partition: int, arrays: Any, config: Any) -> Any:
+        time.sleep(seconds)
         goal = target + partition
-        return {"x": (arrays["x"] + goal) / 2}, {"num-examples": weight * (1 + partition)}
+        return {"x": (arrays["x"] + goal) / 2}, {"num-examples": 1 + partition}
 
     return train
 
@@ -31,11 +33,18 @@ def pull_towards(target: float, weight: float = 1.0) -> Callable[..., Any]:
 class Site:
     """A hub with its nodes; its strategy runs in a thread."""
 
-    def __init__(self, gossip: LocalGossip, target: float, workers: int, **settings: Any) -> None:
+    def __init__(
+        self,
+        gossip: LocalGossip,
+        target: float,
+        workers: int,
+        seconds: float = 0.0,
+        **settings: Any,
+    ) -> None:
         self.reports: list[RoundReport] = []
         self.models: list[np.ndarray] = []
         self.error: BaseException | None = None
-        self.nodes = Nodes(client_app(pull_towards(target)), workers)
+        self.nodes = Nodes(client_app(pull_towards(target, seconds)), workers)
         settings = {"q": 1, "gossip_deadline": 20.0, "deadline": 30.0, **settings}
         self.strategy = HubStrategy(
             gossip,
@@ -133,6 +142,27 @@ def test_a_hub_that_is_behind_goes_on_where_its_neighbours_are() -> None:
     # Round 6 is its mixing 3, which is gone: it goes on after mixing 7, up to the last round.
     assert [report.number for report in one.reports] == [5, 6, 15, 16, 17]
     np.testing.assert_allclose(one.models[0], 3.0)
+
+
+@pytest.mark.parametrize("deadline", [0.6, 3.0])
+def test_a_hub_that_comes_back_meets_its_neighbour_again(deadline: float) -> None:
+    """Neither goes past the mixing at which the other waits, and past the next, and so on."""
+    board = LocalBoard()
+    one = Site(LocalGossip(board, "a", ["b"], "run"), 0.0, 1, 0.5, gossip_deadline=deadline)
+    two = Site(LocalGossip(board, "b", ["a"], "run"), 8.0, 1, 0.5, gossip_deadline=deadline)
+    one.strategy.rounds = two.strategy.rounds = 9
+    with one.nodes, two.nodes:
+        first = one.start(9)
+        while len(one.reports) < 2:
+            time.sleep(0.02)
+        assert two.strategy.catch_up(30.0, record(START))
+        finish(first, two.start(9))
+    assert one.error is None
+    assert two.error is None
+    met = [report.number for report in two.reports if "a" in report.column]
+    assert met == [report.number for report in one.reports if "b" in report.column]
+    assert 8 in met
+    assert 9 in met
 
 
 def test_a_late_hub_waits_for_the_next_mixing_and_takes_its_neighbours_model() -> None:
