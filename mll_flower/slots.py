@@ -273,20 +273,23 @@ def budget(config: Mapping[str, Any]) -> StepBudget | TimeBudget:
     Parameters
     ----------
     config : Mapping
-        The message's config: ``tau`` and ``slot-seconds`` in a deployment, ``steps`` or
-        ``tau`` with ``rate``, ``seed``, ``worker`` and ``round`` in a simulation.
+        The message's config: ``tau`` and ``slot-seconds`` for a budget of time; ``steps``,
+        or ``tau`` alone, for so many steps; ``tau`` with ``rate``, ``seed``, ``worker`` and
+        ``round`` for the steps that simulated coins give.
     """
     if "slot-seconds" in config:
         return TimeBudget(int(config["tau"]), float(config["slot-seconds"]))
     if "steps" in config:
         return StepBudget(int(config["steps"]))
+    if "tau" in config and "rate" not in config:
+        return StepBudget(int(config["tau"]))
     try:
         seed, worker, round, tau = (int(config[k]) for k in ("seed", "worker", "round", "tau"))
         return StepBudget(step_count(seed, worker, round, tau, float(config["rate"])))
     except KeyError as missing:
         raise ValueError(
             f"the config has no key {missing}: a budget needs 'tau' and 'slot-seconds', or "
-            "'steps', or 'tau', 'rate', 'seed', 'worker' and 'round'"
+            "'steps' or 'tau' alone, or 'tau', 'rate', 'seed', 'worker' and 'round'"
         ) from None
 
 
