@@ -64,14 +64,10 @@ def play(config: RunConfig, folder: Path) -> float:
         Seconds that it took.
     """
     from client_app.app import app
-    from mll_flower import plots
     from mll_flower.inprocess import InProcessGrid
     from server_app.network_run import run_network
 
     logging.getLogger("flwr").setLevel(logging.ERROR)
-    # A figure draws its runs together; four pictures for each of hundreds would take longer
-    # than many of the runs.
-    plots.plot_run = lambda output: []
     started = time.monotonic()
     part = part_folder(folder, os.getpid())
     shutil.rmtree(part, ignore_errors=True)
@@ -79,7 +75,9 @@ def play(config: RunConfig, folder: Path) -> float:
     nodes = config.hubs if config.pool == "hub" else config.network().workers
     values = config.to_run_config()
     with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):  # there is a bar
-        run_network(InProcessGrid(app, nodes, values), values)
+        # A figure draws its runs together: four pictures for each of hundreds would take
+        # longer than many of the runs.
+        run_network(InProcessGrid(app, nodes, values), values, plots=False)
     model = part / "model.safetensors"
     if model.stat().st_size > _KEEP_BYTES:
         model.unlink()

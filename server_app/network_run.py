@@ -20,6 +20,7 @@ from mll_flower.checkpoint import FILE, load_checkpoint, save_checkpoint
 from mll_flower.config import RunConfig
 from mll_flower.identity import ask_identity, wait_for_nodes
 from mll_flower.network import HubNetwork
+from mll_flower.plots import plot_run
 from mll_flower.slots import Round
 from mll_flower.strategy import MultiLevelStrategy
 from mll_flower.strategy_base import RoundReport
@@ -27,11 +28,29 @@ from server_app.recorder import Recorder
 
 
 def run_network(
-    grid: Grid, values: Mapping[str, Any], on_message: Callable[[], None] | None = None
+    grid: Grid,
+    values: Mapping[str, Any],
+    on_message: Callable[[], None] | None = None,
+    plots: bool = True,
 ) -> Path:
-    """Run the network that a run config describes; return where the results are."""
+    """Run the network that a run config describes; return where the results are.
+
+    Parameters
+    ----------
+    grid : Grid
+        The nodes.
+    values : Mapping
+        The run config.
+    on_message : callable, optional
+        Called after each message's round.
+    plots : bool
+        Whether to draw the run when it has ended.
+    """
     run = _NetworkRun(grid, RunConfig.from_run_config(values), on_message)
-    return run.play()
+    output = run.play()
+    if plots:
+        plot_run(output)
+    return output
 
 
 class _NetworkRun:

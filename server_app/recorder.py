@@ -1,4 +1,4 @@
-"""What a run leaves behind: metrics as CSV and JSON, the model, progress, plots."""
+"""What a run leaves behind: metrics as CSV and JSON, the model, progress."""
 
 from __future__ import annotations
 
@@ -217,9 +217,7 @@ class Recorder:
         self._progress(force=True)
 
     def finish(self, model: Flat) -> None:
-        """Write the model, the JSON and the plots."""
-        from mll_flower.plots import plot_run
-
+        """Write the model and the JSON."""
         assert self._file is not None
         self._file.close()
         save_file(
@@ -228,7 +226,6 @@ class Recorder:
             metadata={"model": self.config.model, "dataset": self.engine.task.data.label},
         )
         _write_json(self.output / "metrics.json", self._report())
-        plot_run(self.output)
         self.last["done"] = True
         self._progress(force=True)
 

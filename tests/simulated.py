@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 from safetensors.numpy import load_file
@@ -130,10 +129,7 @@ def play(
     config = RunConfig.from_run_config(values, check=False)
     nodes = config.hubs if config.pool == "hub" else sum(config.worker_counts())
     there = grid(app, nodes + extra_nodes, values)
-    if plots:
-        return Results(run_network(there, values, on_message))
-    with patch("mll_flower.plots.plot_run"):
-        return Results(run_network(there, values, on_message))
+    return Results(run_network(there, values, on_message, plots))
 
 
 @lru_cache(maxsize=4)
