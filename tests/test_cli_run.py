@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -25,12 +27,22 @@ SMALL = {
 }
 
 
-def run(output: Path, *more: object, in_process: bool = True, **settings: object):
+def run(output: Path | str, *more: object, in_process: bool = True, **settings: object):
     values = {**SMALL, **{k.replace("_", "-"): v for k, v in settings.items()}, "output": output}
     words = [word for key, value in values.items() for word in (f"--{key}", str(value))]
-    return CliRunner().invoke(
-        app, ["run", *(["--in-process"] if in_process else []), *words, *map(str, more)]
-    )
+    if in_process:
+        words.append("--in-process")
+    return CliRunner().invoke(app, ["run", *words, *map(str, more)])
+
+
+@pytest.fixture(autouse=True)
+def plots(request: pytest.FixtureRequest) -> Iterator[None]:
+    """No plots, which take longer than the run, unless they are what is tested."""
+    if "summary" in request.node.name:
+        yield
+    else:
+        with patch("mll_flower.plots.plot_run"):
+            yield
 
 
 @pytest.fixture(autouse=True)
