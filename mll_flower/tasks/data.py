@@ -205,15 +205,16 @@ def _digits(name: str) -> Dataset:
 def _read_npz(path: Path) -> _Arrays:
     try:
         with np.load(path, allow_pickle=False) as archive:
-            missing = [key for key in _NPZ_KEYS if key not in archive]
-            if missing:
-                raise ValueError(
-                    f"{path} has no {', '.join(missing)}: save it with "
-                    "np.savez(path, x_train=..., y_train=..., x_test=..., y_test=...)"
-                )
-            return cast(_Arrays, tuple(archive[key] for key in _NPZ_KEYS))
-    except (zipfile.BadZipFile, EOFError, AttributeError, TypeError) as error:
+            arrays = {key: archive[key] for key in archive}
+    except (zipfile.BadZipFile, EOFError, AttributeError, TypeError, ValueError) as error:
         raise ValueError(f"{path} is not an .npz file of np.savez: {error}") from error
+    missing = [key for key in _NPZ_KEYS if key not in arrays]
+    if missing:
+        raise ValueError(
+            f"{path} has no {', '.join(missing)}: save it with "
+            "np.savez(path, x_train=..., y_train=..., x_test=..., y_test=...)"
+        )
+    return cast(_Arrays, tuple(arrays[key] for key in _NPZ_KEYS))
 
 
 def _read_torchvision(full: str, known: _Known, root: Path) -> _Arrays:
