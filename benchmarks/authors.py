@@ -1,0 +1,147 @@
+"""The authors' way of looping, written anew for timing.
+
+One process. A loop over the hubs, in it one over their workers: a worker gets a deep copy of
+its hub's model and a copy of its rows, goes through them in a random order, and every hub
+averages its workers' models parameter by parameter. Logistic regression is NumPy in double
+precision, neural networks are PyTorch modules that autograd differentiates. Two things are
+kinder than the original: workers draw from their own rows, not anew from all rows, and no
+loss is computed over all of a worker's rows.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+from torch.nn import functional
+
+from benchmarks.team import Work
+from mll_flower.config import RunConfig
+from mll_flower.tasks.task import Task
+
+Floats = NDArray[np.float64]
+
+
+def authors_loop(values: dict[str, Any], rounds: int) -> Work:
+    """Set up some rounds of a run, with a mixing at their end; the work is worker-steps."""
+    config = RunConfig.read(values)
+    counts = config.worker_counts()
+    task = Task.load(dataset=config.dataset, data_dir=config.data_dir or None, model=config.model)
+    kind = _Logistic if config.model == "logistic" else _Module
+    trainer = kind(task, config.learning_rate, config.batch_size)
+    rows = len(task.data.y_train) // sum(counts)
+    models = [trainer.start() for _ in counts]
+
+    def work() -> int:
+        steps = 0
+        for _ in range(rounds):
+            worker = 0
+            for hub, workers in enumerate(counts):
+                trained = []
+                for _ in range(workers):
+                    part = slice(worker * rows, (worker + 1) * rows)
+                    trained.append(trainer.train(copy.deepcopy(models[hub]), part, config.tau))
+                    worker += 1
+                    steps += config.tau
+                models[hub] = trainer.average(models[hub], trained)
+        models[:] = [trainer.average(copy.deepcopy(model), models) for model in models]
+        return steps
+
+    return work
+
+
+class _Module:
+    """A PyTorch module for each worker, differentiated by autograd."""
+
+    def __init__(self, task: Task, learning_rate: float, batch_size: int) -> None:
+        self.task, self.learning_rate, self.batch_size = task, learning_rate, batch_size
+        self.x, self.y = task.tensors()
+        self.criterion = nn.CrossEntropyLoss()
+
+    def start(self) -> Any:
+        shape = self.task.data.input_shape
+        return _Cnn(shape, self.task.data.classes) if self.task.model == "cnn" else None
+
+    def train(self, net: Any, part: slice, steps: int) -> Any:
+        x, y = self.x[part].clone(), self.y[part].clone()
+        order = np.array(torch.randperm(len(x)))
+        for step in range(steps):
+            first = step * self.batch_size % max(1, len(x) - self.batch_size)
+            batch = order[first : first + self.batch_size]
+            loss = self.criterion(net(x[batch]), y[batch])
+            net.zero_grad()
+            loss.backward()
+            for parameter in net.parameters():
+                parameter.data -= self.learning_rate * parameter.grad.data
+        return net
+
+    def average(self, net: Any, nets: list[Any]) -> Any:
+        sums: list[Any] = [0 for _ in net.parameters()]
+        for other in nets:
+            for place, parameter in enumerate(other.parameters()):
+                sums[place] = sums[place] + parameter.data / len(nets)
+        for parameter, value in zip(net.parameters(), sums, strict=True):
+            parameter.data = value
+        return net
+
+
+class _Cnn(nn.Module):
+    """The paper's CNN, as one writes it: ReLU, then pooling."""
+
+    def __init__(self, shape: tuple[int, ...], classes: int) -> None:
+        super().__init__()
+        channels, height, width = shape
+        self.inner = 20 * (height // 4) * (width // 4)
+        self.conv1 = nn.Conv2d(channels, 10, 5, padding=2)
+        self.conv2 = nn.Conv2d(10, 20, 5, padding=2)
+        self.hidden = nn.Linear(self.inner, 100)
+        self.output = nn.Linear(100, classes)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = functional.max_pool2d(functional.relu(self.conv1(x)), 2)
+        x = functional.max_pool2d(functional.relu(self.conv2(x)), 2)
+        x = functional.relu(self.hidden(x.view(-1, self.inner)))
+        return self.output(x)  # type: ignore[no-any-return]
+
+
+class _Logistic:
+    """Logistic regression in NumPy, loss and gradient in every step."""
+
+    def __init__(self, task: Task, learning_rate: float, batch_size: int) -> None:
+        data = task.data
+        self.x: Floats = data.x_train.reshape(len(data.x_train), -1).astype(np.float64)
+        self.y = data.y_train
+        self.half = data.classes // 2
+        self.learning_rate, self.batch_size = learning_rate, batch_size
+
+    def start(self) -> Any:
+        return np.zeros(self.x.shape[1])
+
+    def train(self, theta: Any, part: slice, steps: int) -> Any:
+        x, y = self.x[part].copy(), self.y[part].copy()
+        order = np.array(torch.randperm(len(x)))
+        for step in range(steps):
+            first = step * self.batch_size % max(1, len(x) - self.batch_size)
+            batch = order[first : first + self.batch_size]
+            _, gradient = self._loss(theta, x[batch], y[batch])
+            theta += self.learning_rate * gradient
+        return theta
+
+    def _loss(self, theta: Any, x: Floats, y: Any) -> tuple[float, Any]:
+        low = np.zeros(len(y), dtype=bool)
+        for label in range(self.half):
+            low = low | (y == label)
+        target = np.where(low, 1, 0)
+        chance = 1 / (1 + np.exp(-(x @ theta)))
+        loss = np.mean(-target * np.log(chance) - (1 - target) * np.log(1 - chance))
+        return float(loss), (target - chance) @ x / len(y)
+
+    def average(self, theta: Any, thetas: list[Any]) -> Any:
+        total = np.zeros_like(theta)
+        for other in thetas:
+            total += other / len(thetas)
+        return total

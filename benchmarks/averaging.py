@@ -1,0 +1,130 @@
+"""Averaging ten models: records in, record out, against Flower's own function.
+
+Run with ``python -m benchmarks.averaging``. Both give the same bits, which is checked
+before anything is timed; integers (BatchNorm's counters), which Flower leaves as fractions,
+are compared rounded.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
+from flwr.serverapp.strategy.strategy_utils import aggregate_arrayrecords
+
+from benchmarks.report import (
+    Spread,
+    bars,
+    figure,
+    interleave,
+    number,
+    options,
+    ratios,
+    table,
+    verdict,
+    write,
+)
+from mll_flower.averaging import Layout, average_records
+from mll_flower.tasks.engine_torch import numpy_state
+from mll_flower.tasks.models import build_model
+
+# Model, shape of its input, and how many times faster than Flower's function it must be.
+CASES = (("cnn", (1, 28, 28), 10.0), ("resnet18", (3, 32, 32), 3.0))
+KEY = "num-examples"
+
+
+def replies(model: str, shape: tuple[int, ...], count: int) -> list[RecordDict]:
+    """Make replies as workers send them: a model each, with its weight."""
+    start = numpy_state(build_model(model, shape, 10, seed=0))
+    rng = np.random.default_rng(0)
+    made = []
+    for _ in range(count):
+        arrays = ArrayRecord()
+        for name, array in start.items():
+            noise = 100 * rng.standard_normal(array.shape)
+            arrays[name] = Array(np.asarray(noise + np.float64(array)).astype(array.dtype))
+        weight = int(rng.integers(100, 1000))
+        made.append(RecordDict({"arrays": arrays, "metrics": MetricRecord({KEY: weight})}))
+    return made
+
+
+def ours(layout: Layout, records: list[RecordDict]) -> ArrayRecord:
+    """Average as a hub does."""
+    weights = [float(next(iter(r.metric_records.values()))[KEY]) for r in records]  # type: ignore[arg-type]
+    models = [next(iter(r.array_records.values())) for r in records]
+    total = sum(weights)
+    return layout.record(average_records(layout, models, [w / total for w in weights]))
+
+
+def check_same(mine: ArrayRecord, theirs: ArrayRecord) -> None:
+    """Raise AssertionError unless both averages are the same to the bit."""
+    for name, array in mine.items():
+        value, other = array.numpy(), theirs[name].numpy()
+        if value.dtype.kind != "f":
+            other = np.rint(other).astype(value.dtype)
+        assert value.dtype == other.dtype, f"{name}: {value.dtype}, {other.dtype}"
+        assert value.tobytes() == other.tobytes(), f"{name} differs"
+
+
+def seconds(action: Callable[[], object], calls: int) -> float:
+    """Milliseconds a call."""
+    start = time.perf_counter()
+    for _ in range(calls):
+        action()
+    return 1e3 * (time.perf_counter() - start) / calls
+
+
+def main(words: list[str] | None = None) -> None:
+    """Measure and write the table."""
+    parser = options("Averaging ten models.", repeats=15)
+    parser.add_argument("--models", type=int, default=10, help="how many are averaged")
+    choice = parser.parse_args(words)
+    if choice.quick:
+        choice.repeats = 1
+    rows, lines = [], []
+    plotted: dict[str, Spread] = {}
+    for model, shape, bound in CASES[: 1 if choice.quick else None]:
+        records = replies(model, shape, choice.models)
+        layout = Layout.of(next(iter(records[0].array_records.values())))
+        size = sum(v.size for v in layout.empty().values())
+        check_same(ours(layout, records), aggregate_arrayrecords(records, KEY))
+        calls = max(1, 2_000_000 // size)
+        found = interleave(
+            {
+                "Flower": partial(
+                    seconds, partial(aggregate_arrayrecords, records, KEY), max(1, calls // 5)
+                ),
+                "ours": partial(seconds, partial(ours, layout, records), calls),
+            },
+            choice.repeats,
+            "ms",
+        )
+        faster = ratios(found["Flower"], found["ours"])
+        share = ratios(found["ours"], found["Flower"])
+        rows.append(
+            [
+                model,
+                f"{size:,}",
+                Spread.of(found["Flower"]).text(),
+                Spread.of(found["ours"]).text(),
+                faster.text(),
+            ]
+        )
+        lines.append(
+            f"- {model}: {number(faster.median)} times as fast; at least {number(bound)} times "
+            f"holds: {verdict(share, 1 / bound).partition(' ')[0]}"
+        )
+        plotted |= {f"{model}, {name}": Spread.of(v) for name, v in found.items()}
+    headings = ["model", "parameters", "Flower, ms", "ours, ms", "times faster"]
+    picture = figure(choice.docs, "averaging")
+    bars(picture, plotted, f"milliseconds to average {choice.models} models (log)", log=True)
+    text = table(headings, rows) + "\n\n" + "\n".join(lines)
+    text += f"\n\nMedian (range) of {choice.repeats} repetitions; same bits in every case.\n\n"
+    write(choice.docs, "averaging", text + f"![averaging](figures/{picture.name})")
+
+
+if __name__ == "__main__":
+    main()

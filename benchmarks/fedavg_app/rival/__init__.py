@@ -1,0 +1,1 @@
+"""The rival of the benchmark: FedAvg as Flower has it."""

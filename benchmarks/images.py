@@ -1,0 +1,36 @@
+"""Images of 28x28 pixels to train on: MNIST if it is there, else random ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+RUN_SEED = 0
+
+
+def image_data(data_dir: str, folder: Path, rows: int) -> dict[str, str]:
+    """Return ``dataset`` and ``data-dir`` of a run config.
+
+    Parameters
+    ----------
+    data_dir : str
+        A torchvision root; used if it holds MNIST.
+    folder : Path
+        Where random images are written otherwise.
+    rows : int
+        Number of random training images.
+    """
+    raw = Path(data_dir or "data") / "MNIST" / "raw"
+    if list(raw.glob("train-images-idx3-ubyte*")):
+        return {"dataset": "mnist", "data-dir": str(Path(data_dir or "data").absolute())}
+    rng = np.random.default_rng(RUN_SEED)
+    path = folder / "images.npz"
+    np.savez(
+        path,
+        x_train=rng.integers(256, size=(rows, 28, 28), dtype=np.uint8),
+        y_train=np.arange(rows) % 10,
+        x_test=rng.integers(256, size=(100, 28, 28), dtype=np.uint8),
+        y_test=np.arange(100) % 10,
+    )
+    return {"dataset": f"npz:{path.absolute()}", "data-dir": ""}

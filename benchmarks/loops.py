@@ -1,0 +1,102 @@
+"""Work to time: our engine without Flower, a bare PyTorch loop, and the machine's arithmetic."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from benchmarks.team import Work
+from client_app.app import engine_of, hosted
+from mll_flower.config import RunConfig
+from mll_flower.slots import step_counts
+from mll_flower.tasks.engine import prepare_process
+from mll_flower.tasks.task import Task
+
+
+def engine_loop(values: dict[str, Any], hubs: list[int], rounds: int) -> Work:
+    """Set up rounds of some hubs on our engine; the work is slots of all their workers."""
+    prepare_process()
+    config = RunConfig.read(values)
+    engine, network = engine_of(config), config.network()
+    models = {hub: engine.initial() for hub in hubs}
+    number = 0
+
+    def work() -> int:
+        nonlocal number
+        numbers = list(range(number + 1, number + rounds + 1))
+        number += rounds
+        slots = 0
+        for hub in hubs:
+            workers = hosted(config, hub)
+            rates = [float(network.p[i]) for i in workers]
+            steps = step_counts(config.seed, workers, numbers, config.tau, rates)
+            weights = [float(network.w[i]) for i in workers]
+            rates = [config.learning_rate] * rounds
+            result = engine.run_hub(models[hub], workers, weights, numbers, steps, rates)
+            models[hub] = result.flat
+            slots += len(workers) * rounds * config.tau
+        return slots
+
+    return work
+
+
+def bare_loop(values: dict[str, Any], steps: int) -> Work:
+    """Set up the shortest PyTorch loop that trains this model: one model, no averaging."""
+    config = RunConfig.read(values)
+    task = Task.load(dataset=config.dataset, data_dir=config.data_dir or None, model=config.model)
+    x, y = task.tensors()
+    model = task.new_model()
+    optimiser = torch.optim.SGD(model.parameters(), lr=config.learning_rate)
+
+    def work() -> int:
+        for _ in range(steps):
+            rows = torch.randint(len(x), (config.batch_size,))
+            optimiser.zero_grad()
+            loss = task.loss(model(x[rows]), y[rows])
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimiser.step()
+        return steps
+
+    return work
+
+
+def multiply_loop(size: int, repeats: int) -> Work:
+    """Set up products of square float32 matrices; the work is operations, in millions."""
+    rng = np.random.default_rng(0)
+    a = torch.from_numpy(rng.random((size, size), dtype=np.float32))
+    b, out = a.T.contiguous(), torch.empty_like(a)
+
+    def work() -> int:
+        for _ in range(repeats):
+            torch.mm(a, b, out=out)
+        return 2 * size**3 * repeats // 1_000_000
+
+    return work
+
+
+def step_operations(values: dict[str, Any]) -> float:
+    """Count the arithmetic of one SGD step: its layers' products, forward and backward."""
+    config = RunConfig.read(values)
+    task = Task.load(dataset=config.dataset, data_dir=config.data_dir or None, model=config.model)
+    module, total, first = task.new_model(), 0, True
+    inputs = torch.from_numpy(task.data.x_train[:1])
+
+    def count(part: nn.Module, args: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
+        nonlocal total, first
+        weight = part.weight
+        assert isinstance(weight, torch.Tensor)
+        products = output.numel() * math.prod(weight.shape[1:])
+        # Forward, the gradient of the weights, and that of the input unless it is the data.
+        total += 2 * products * (2 if first else 3)
+        first = False
+
+    for part in module.modules():
+        if isinstance(part, nn.Conv2d | nn.Linear):
+            part.register_forward_hook(count)
+    with torch.no_grad():
+        module(inputs)
+    return float(total * config.batch_size)

@@ -1,0 +1,227 @@
+"""Time and memory as the network grows, and as the rounds go by.
+
+Run with ``python -m benchmarks.scaling``. Workers: seconds of a round (one slot of the CNN,
+hubs of ten workers) from 100 to 1,000 workers, in process and through ``flwr run``, with
+a straight line fitted to it, and the memory at its peak. Rounds: a run of 1,000 messages
+of logistic regression, with straight lines fitted to its memory and its seconds a round.
+"""
+
+from __future__ import annotations
+
+import resource
+import tempfile
+import time
+from argparse import Namespace
+from multiprocessing import get_context
+from multiprocessing.queues import SimpleQueue
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.flower import message_ends, run_ours
+from benchmarks.images import image_data
+from benchmarks.memory import Sampler, resident
+from benchmarks.report import Spread, figure, lines, number, options, table, write
+
+HERE, FLOWER = "in process, one core", 'flwr run, pool = "hub"'
+
+
+def _values(data: dict[str, str], model: str, hubs: int, workers: int, slots: int) -> Any:
+    return {
+        **data,
+        "model": model,
+        "hubs": hubs,
+        "workers-per-hub": str(workers),
+        "graph": "ring" if hubs > 2 else "complete",
+        "rates": "1",
+        "tau": 1,
+        "q": 1,
+        "slots": slots,
+        "evaluate-every": slots,
+        "evaluate-limit": 100,
+        "learning-rate": 0.01,
+    }
+
+
+def _here(values: dict[str, Any], output: Path, answer: SimpleQueue[Any]) -> None:
+    """Run in this process; answer with its memory after each message and at its peak."""
+    from client_app.app import app
+    from mll_flower.inprocess import InProcessGrid
+    from server_app.network_run import run_network
+
+    values = {**values, "output": str(output)}
+    sizes: list[float] = []
+    grid = InProcessGrid(app, values["hubs"], values)
+    run_network(grid, values, lambda: sizes.append(resident()))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+    answer.put((sizes, peak))
+
+
+def run_here(values: dict[str, Any], output: Path) -> tuple[list[float], list[float], float]:
+    """Run in a process of its own: message ends, memory after each, and at its peak."""
+    context = get_context("spawn")
+    answer: SimpleQueue[Any] = context.SimpleQueue()
+    process = context.Process(target=_here, args=(values, output, answer))
+    process.start()
+    while process.is_alive() and answer.empty():
+        time.sleep(0.05)
+    if answer.empty():
+        raise RuntimeError("the run in process failed; its words are above")
+    sizes, peak = answer.get()
+    process.join()
+    return message_ends(output), sizes, peak
+
+
+def run_flower(values: dict[str, Any], place: Path) -> tuple[list[float], Sampler]:
+    """Run through Flower: message ends, and the memory of all its processes."""
+    home = place / "home"
+    with Sampler(home) as sampler:
+        run_ours(values, place / "out", home)
+    return message_ends(place / "out"), sampler
+
+
+def grow(data: dict[str, str], choice: Namespace, folder: Path) -> None:
+    """Measure rounds of networks of several sizes."""
+    seconds: dict[str, dict[int, Spread]] = {HERE: {}}
+    peaks: dict[str, dict[int, float]] = {HERE: {}}
+    if not choice.no_flower:
+        seconds[FLOWER], peaks[FLOWER] = {}, {}
+    for count in choice.workers:
+        values = _values(data, "cnn", count // choice.hub_size, choice.hub_size, choice.messages)
+        ends, _, peak = run_here(values, folder / f"here{count}")
+        seconds[HERE][count] = Spread.of(np.diff(ends).tolist())
+        peaks[HERE][count] = peak
+        if FLOWER in seconds:
+            ends, sampler = run_flower(values, folder / f"flower{count}")
+            seconds[FLOWER][count] = Spread.of(np.diff(ends).tolist())
+            peaks[FLOWER][count] = sampler.peak
+    rows = [
+        [f"{count:,} workers, {way}", found[count].text(), number(peaks[way][count])]
+        for way, found in seconds.items()
+        for count in choice.workers
+    ]
+    text = table(["", "seconds a round: median (range)", "peak memory, MB"], rows) + "\n\n"
+    series = {}
+    for way, found in seconds.items():
+        medians = [found[count].median for count in choice.workers]
+        text += f"- {way}: {_fit(choice.workers, medians)}\n"
+        series[way] = (choice.workers, medians)
+    most = max(choice.workers)
+    peak = max(found[most] for found in peaks.values())
+    holds = "yes" if peak < 2000 else "**no**"
+    text += f"- {most:,} CNN workers under 2 GB: {holds} (at most {number(peak)} MB, all processes)"
+    picture = figure(choice.docs, "scaling")
+    lines(picture, series, "workers", "seconds a round (one slot of the CNN)")
+    write(choice.docs, "scaling", text + f"\n\n![scaling](figures/{picture.name})")
+
+
+def _fit(counts: list[int], medians: list[float]) -> str:
+    """Fit a straight line, and say how far the points are from it."""
+    if len(counts) < 2:
+        return "one size only, no line"
+    slope, start = np.polyfit(counts, medians, 1)
+    off = np.abs(np.polyval([slope, start], counts) - medians) / np.array(medians)
+    first, last = medians[0] / counts[0], medians[-1] / counts[-1]
+    return (
+        f"{1e3 * slope:.2f} ms a worker + {1e3 * start:.0f} ms; the points are within "
+        f"{100 * off.max():.0f}% of the line; a worker at {counts[-1]:,} costs "
+        f"{last / first:.2f} of one at {counts[0]:,}"
+    )
+
+
+def last(data: dict[str, str], choice: Namespace, folder: Path) -> None:
+    """Measure whether anything grows with the rounds."""
+    values = _values(data, "logistic", choice.hubs, choice.hub_size, choice.rounds)
+    ends, sizes, _ = run_here(values, folder / "long")
+    rows = [[HERE, *_flat(ends, list(range(1, len(sizes) + 1)), sizes)]]
+    memory = {HERE: (list(range(1, len(sizes) + 1)), sizes)}
+    times = {HERE: _smooth(ends)}
+    if not choice.no_flower:
+        ends, sampler = run_flower(values, folder / "long-flower")
+        # The last samples before the end are of the rounds: align the clocks there.
+        over = sampler.samples[-1][0] - choice.exit_seconds
+        span = ends[-1] - ends[0]
+        inside = [(t, size) for t, size in sampler.samples if over - span < t <= over]
+        at = [len(ends) * (t - (over - span)) / span for t, _ in inside]
+        rows.append([FLOWER, *_flat(ends, at, [size for _, size in inside])])
+        memory[FLOWER] = (at, [size for _, size in inside])
+        times[FLOWER] = _smooth(ends)
+    headings = [
+        f"{choice.rounds:,} rounds",
+        "ms a round, first fifth",
+        "last fifth",
+        "slope, us a round",
+        "memory after a fifth, MB",
+        "at the end",
+        "slope, KB a round",
+    ]
+    pictures = figure(choice.docs, "rounds-memory"), figure(choice.docs, "rounds-seconds")
+    lines(pictures[0], memory, "round", "megabytes", dots=False)
+    lines(pictures[1], times, "round", "milliseconds a round", dots=False)
+    text = table(headings, rows) + "\n\n"
+    text += "\n".join(f"![{path.stem}](figures/{path.name})" for path in pictures)
+    write(choice.docs, "rounds", text)
+
+
+def _flat(ends: list[float], at: list[float] | list[int], sizes: list[float]) -> list[str]:
+    """Say how time and memory change over a run, after its first fifth (warming up)."""
+    each = np.diff(ends)
+    fifth = max(1, len(each) // 5)
+    place = np.arange(len(each))
+    slope = np.polyfit(place[fifth:], each[fifth:], 1)[0] if len(each) > fifth + 1 else 0.0
+    settled = [(x, y) for x, y in zip(at, sizes, strict=True) if x > len(ends) / 5]
+    growth = 0.0
+    if len(settled) > 1:
+        rounds, megabytes = np.array(settled).T
+        growth = np.polyfit(rounds, megabytes, 1)[0]
+    begin = settled[0][1] if settled else sizes[0]
+    return [
+        number(1e3 * float(np.median(each[:fifth]))),
+        number(1e3 * float(np.median(each[-fifth:]))),
+        f"{1e6 * slope:+.2f}",
+        number(begin),
+        number(sizes[-1]),
+        f"{1e3 * growth:+.2f}",
+    ]
+
+
+def _smooth(ends: list[float], window: int = 20) -> tuple[list[float], list[float]]:
+    each = 1e3 * np.diff(ends)
+    cut = each[: len(each) // window * window].reshape(-1, window) if len(each) >= window else each
+    means = cut.mean(axis=1) if cut.ndim == 2 else cut
+    return np.linspace(1, len(each), len(means)).tolist(), means.tolist()
+
+
+def main(words: list[str] | None = None) -> None:
+    """Measure and write the tables."""
+    parser = options("Time and memory against workers and rounds.", repeats=1)
+    parser.add_argument("--data-dir", default="", help="MNIST is used if it is here")
+    parser.add_argument("--workers", type=int, nargs="+", default=[100, 200, 400, 700, 1000])
+    parser.add_argument("--hub-size", type=int, default=10, help="workers of a hub")
+    parser.add_argument("--hubs", type=int, default=10, help="of the long run")
+    parser.add_argument("--messages", type=int, default=6, help="rounds at every size")
+    parser.add_argument("--rounds", type=int, default=1000, help="of the long run")
+    parser.add_argument(
+        "--exit-seconds",
+        type=float,
+        default=4.0,
+        help="from the last round to the end of Flower's processes",
+    )
+    parser.add_argument("--no-flower", action="store_true", help="only what starts in a second")
+    parser.add_argument("--only", choices=["workers", "rounds"], help="one of the two parts")
+    choice = parser.parse_args(words)
+    rows = 60_000
+    if choice.quick:
+        choice.workers, choice.hub_size, choice.hubs, choice.rounds = [4, 8], 2, 2, 50
+        choice.messages, rows = 3, 2_000
+    with tempfile.TemporaryDirectory() as name:
+        data = image_data(choice.data_dir, Path(name), rows)
+        if choice.only != "rounds":
+            grow(data, choice, Path(name))
+        if choice.only != "workers":
+            last(data, choice, Path(name))
+
+
+if __name__ == "__main__":
+    main()

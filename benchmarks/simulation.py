@@ -1,0 +1,199 @@
+"""Wall time of a worker-step: ``flwr run`` against the authors' loop, a bare one, and FedAvg.
+
+Run with ``python -m benchmarks.simulation``. 10 hubs of 10 workers, tau = 8, q = 4, batches
+of 32 images of 28x28 pixels, rate 1. Every repetition measures every case once; start-up
+(Flower's, data, the first message) is left out. ``--paper`` also makes one whole run of the
+paper's size: logistic regression, 100 workers, 32,000 slots.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from argparse import Namespace
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks.authors import authors_loop
+from benchmarks.flower import cores, message_ends, run_fedavg, run_ours
+from benchmarks.images import image_data
+from benchmarks.loops import bare_loop, engine_loop, multiply_loop, step_operations
+from benchmarks.report import (
+    Spread,
+    bars,
+    figure,
+    interleave,
+    number,
+    options,
+    ratios,
+    table,
+    verdict,
+    write,
+)
+from benchmarks.team import Team
+
+AUTHORS = "the authors' loop, one process, all cores"
+BARE = "bare PyTorch loop, a process a core"
+ENGINE = "our engine without Flower, a process a core"
+OURS = 'flwr run, pool = "hub"'
+FEDAVG = "Flower's FedAvg, a node a worker, our training"
+LIMIT = "the machine's limit: sgemm of the same operations"
+
+MODELS = ("cnn", "logistic")
+
+
+def run_config(data: dict[str, str], model: str, choice: Namespace) -> dict[str, Any]:
+    """Return the run config of all cases."""
+    return {
+        **data,
+        "model": model,
+        "hubs": choice.hubs,
+        "workers-per-hub": str(choice.workers),
+        "graph": "complete",
+        "rates": "1",
+        "tau": choice.tau,
+        "q": choice.q,
+        "learning-rate": 0.01,
+    }
+
+
+def measure(model: str, data: dict[str, str], choice: Namespace, folder: Path) -> None:
+    """Measure all cases of a model and write its section."""
+    values = run_config(data, model, choice)
+    workers: int = choice.hubs * choice.workers
+    tau, q, messages = int(choice.tau), int(choice.q), int(choice.messages)
+    shares = [list(range(part, choice.hubs, cores())) for part in range(cores())]
+    brief = choice.quick or model == "cnn"
+    runs = iter(range(1000))
+
+    def ours() -> float:
+        count = messages if brief else 10 * messages
+        place = folder / f"run{next(runs)}"
+        settings = {**values, "slots": q * tau * count, "evaluate-every": q * tau * count}
+        ends = message_ends(run_ours(settings, place / "out", place / "home"))
+        return 1e6 * (ends[-1] - ends[0]) / (workers * q * tau * (count - 1))
+
+    def fedavg() -> float:
+        place = folder / f"run{next(runs)}"
+        place.mkdir(parents=True)
+        settings = {**values, "slots": tau * (messages + 1)}
+        ends = run_fedavg(settings, place / "ended.json", place / "home")
+        return 1e6 * (ends[-1] - ends[1]) / (workers * tau * (len(ends) - 2))
+
+    with ExitStack() as stack:
+        team = partial(_team, stack)
+        rounds = 1 if brief else choice.q
+        authors = team(authors_loop, [(values, rounds)], cores())
+        loose = team(bare_loop, [(values, 20 if choice.quick else 200)] * cores())
+        engine = team(engine_loop, [(values, share, choice.q) for share in shares])
+        size = 256 if choice.quick else 1024
+        products = team(multiply_loop, [(size, 20)] * cores())
+        operations = step_operations(values) / 1e6
+        cases = {
+            AUTHORS: authors.microseconds,
+            BARE: loose.microseconds,
+            ENGINE: engine.microseconds,
+            OURS: ours,
+            FEDAVG: fedavg,
+            LIMIT: lambda: products.microseconds() * operations,
+        }
+        if choice.no_flower:
+            del cases[OURS], cases[FEDAVG]
+        found = interleave(cases, choice.repeats)
+    _write(model, found, choice, data["dataset"].partition(":")[0])
+
+
+def _team(stack: ExitStack, setup: Any, arguments: list[tuple[Any, ...]], threads: int = 1) -> Team:
+    return stack.enter_context(Team(setup, arguments, threads))
+
+
+def _write(model: str, found: dict[str, list[float]], choice: Namespace, data: str) -> None:
+    mine = OURS if OURS in found else ENGINE
+    rows = [
+        [name, Spread.of(values).text(), ratios(values, found[mine]).text()]
+        for name, values in found.items()
+    ]
+    text = table(
+        ["", "us a worker-step: median (range)", f"times {mine}: median (range)"],
+        rows,
+    )
+    against = ratios(found[mine], found[AUTHORS])
+    text += f"\n\n- {mine} / the authors' loop: {against.text()}; holds: {verdict(against, 0.5)}\n"
+    if model == "cnn" and OURS in found:
+        over = ratios(found[OURS], found[ENGINE])
+        text += f"- {OURS} / our engine alone: {over.text()}; holds: {verdict(over, 1.15)}\n"
+    if model == "logistic" and OURS in found:
+        alone = ratios(found[ENGINE], found[AUTHORS])
+        text += f"- our engine alone / the authors' loop: {alone.text()}\n"
+    picture = figure(choice.docs, f"simulation-{model}")
+    bars(
+        picture,
+        {name: Spread.of(values) for name, values in found.items()},
+        f"wall microseconds a worker-step, {model}, batch 32, "
+        f"{choice.hubs * choice.workers} workers",
+    )
+    text += f"\n![{model}](figures/{picture.name})\n\n"
+    kind = "MNIST" if data == "mnist" else "random images"
+    text += f"Data: {kind}; {choice.repeats} repetitions."
+    write(choice.docs, f"simulation-{model}", text)
+
+
+def paper_run(data: dict[str, str], choice: Namespace, folder: Path) -> None:
+    """Make one run of the paper's size, evaluated at every mixing, and say what it took."""
+    values = run_config(data, "logistic", choice)
+    values |= {"slots": choice.paper_slots, "rates": "1", "learning-rate": 0.2}
+    start = time.perf_counter()
+    output = run_ours(values, folder / "paper" / "out", folder / "paper" / "home")
+    whole = time.perf_counter() - start
+    summary = json.loads((output / "metrics.json").read_text())["summary"]
+    rows = [
+        ["slots", f"{summary['slot']:,}"],
+        ["worker-steps", f"{summary['steps']:,}"],
+        ["seconds from command to results", number(whole)],
+        ["of these, from the first message on", number(summary["seconds"])],
+        [
+            f"of these, in {choice.paper_slots // (choice.tau * choice.q):,} evaluations",
+            number(summary["seconds_evaluating"]),
+        ],
+        ["test accuracy", f"{summary['accuracy']:.3f}"],
+    ]
+    write(choice.docs, "paper-run", table(["logistic regression, 100 workers", ""], rows))
+
+
+def main(words: list[str] | None = None) -> None:
+    """Measure and write the tables."""
+    parser = options("Wall time of a worker-step.", repeats=5)
+    parser.add_argument("--data-dir", default="", help="MNIST is used if it is here")
+    parser.add_argument("--models", nargs="+", default=list(MODELS), choices=MODELS)
+    parser.add_argument("--hubs", type=int, default=10)
+    parser.add_argument("--workers", type=int, default=10, help="of each hub")
+    parser.add_argument("--tau", type=int, default=8)
+    parser.add_argument("--q", type=int, default=4)
+    parser.add_argument(
+        "--messages",
+        type=int,
+        default=3,
+        help="mixings of a run; ten times more for logistic regression",
+    )
+    parser.add_argument("--no-flower", action="store_true", help="only what starts in a second")
+    parser.add_argument("--paper", action="store_true", help="also one run of the paper's size")
+    parser.add_argument("--paper-slots", type=int, default=32_000)
+    choice = parser.parse_args(words)
+    rows = 60_000
+    if choice.quick:
+        choice.hubs, choice.workers, choice.tau, choice.q = 2, 2, 2, 1
+        choice.repeats, choice.messages, choice.paper_slots, rows = 1, 3, 64, 2_000
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        data = image_data(choice.data_dir, folder, rows)
+        for model in choice.models:
+            measure(model, data, choice, folder / model)
+        if choice.paper:
+            paper_run(data, choice, folder)
+
+
+if __name__ == "__main__":
+    main()

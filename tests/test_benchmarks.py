@@ -1,0 +1,108 @@
+"""Every benchmark runs, and writes its table and its plots where it is told; no speed is judged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord
+
+from benchmarks import averaging, gossip, rates, report, scaling, simulation
+from benchmarks.loops import step_operations
+
+NO_DATA = ["--data-dir", "no such folder"]
+
+
+@pytest.fixture
+def docs(tmp_path: Path) -> Path:
+    return tmp_path / "docs" / "performance.md"
+
+
+def check(docs: Path, section: str, *words: str) -> None:
+    page = docs.read_text()
+    begin, end = f"<!-- {section}: begin -->", f"<!-- {section}: end -->"
+    assert page.count(begin) == page.count(end) == 1
+    text = page[page.index(begin) : page.index(end)]
+    for word in words:
+        assert word in text
+    assert "nan" not in text
+    for part in text.split("](")[1:]:
+        assert (docs.parent / part.partition(")")[0]).stat().st_size > 1000
+
+
+@pytest.mark.parametrize("model", simulation.MODELS)
+def test_simulation(docs: Path, model: str) -> None:
+    words = ["--quick", "--no-flower", "--models", model, "--docs", str(docs), *NO_DATA]
+    simulation.main(words)
+    check(docs, f"simulation-{model}", simulation.AUTHORS, simulation.LIMIT, "random images")
+
+
+@pytest.mark.slow
+def test_simulation_through_flower(docs: Path) -> None:
+    simulation.main(["--quick", "--paper", "--models", "logistic", "--docs", str(docs), *NO_DATA])
+    check(docs, "simulation-logistic", simulation.OURS, simulation.FEDAVG)
+    check(docs, "paper-run", "| slots | 64 |", "| worker-steps | 256 |")
+
+
+def test_rates(docs: Path) -> None:
+    rates.main(["--quick", "--models", "logistic", "--docs", str(docs), *NO_DATA])
+    check(docs, "rates", "logistic, tau = 4, q = 1")
+
+
+def test_averaging(docs: Path) -> None:
+    averaging.main(["--quick", "--docs", str(docs)])
+    check(docs, "averaging", "| cnn | 104,390 |")
+
+
+def test_averages_that_differ_are_found() -> None:
+    one = ArrayRecord({"w": Array(np.ones(3, np.float32))})
+    averaging.check_same(one, one)
+    other = ArrayRecord({"w": Array(np.array([1, 1, np.nextafter(np.float32(1), 2)], np.float32))})
+    with pytest.raises(AssertionError, match="w differs"):
+        averaging.check_same(one, other)
+
+
+def test_gossip(docs: Path) -> None:
+    gossip.main(["--quick", "--docs", str(docs)])
+    check(docs, "gossip", "CNN, 110 thousand, 2 hubs")
+
+
+def test_scaling(docs: Path) -> None:
+    scaling.main(["--quick", "--no-flower", "--docs", str(docs), *NO_DATA])
+    check(docs, "scaling", "8 workers, in process", "ms a worker")
+    check(docs, "rounds", "50 rounds")
+
+
+@pytest.mark.slow
+def test_scaling_through_flower(docs: Path) -> None:
+    scaling.main(["--quick", "--docs", str(docs), *NO_DATA])
+    check(docs, "scaling", "8 workers, flwr run")
+    check(docs, "rounds", scaling.FLOWER)
+
+
+def test_a_section_is_replaced_where_it_is(docs: Path) -> None:
+    report.write(docs, "one", "first")
+    report.write(docs, "two", "second")
+    docs.write_text("# Head\n\n" + docs.read_text() + "\nTail\n")
+    report.write(docs, "one", "third")
+    page = docs.read_text()
+    assert page.startswith("# Head\n\n<!-- one: begin -->\nthird\n")
+    assert page.endswith("\nTail\n")
+    assert "first" not in page
+    assert "second" in page
+
+
+def test_ratios_are_taken_repetition_by_repetition() -> None:
+    ratio = report.ratios([1.0, 4.0, 30.0], [2.0, 4.0, 20.0])
+    assert (ratio.median, ratio.low, ratio.high) == (1.0, 0.5, 1.5)
+    assert report.verdict(ratio, 1.0) == "yes (at most 1.00)"
+    assert report.verdict(ratio, 0.9).startswith("**no**")
+
+
+def test_operations_of_a_step_of_the_cnn() -> None:
+    # Digits have 8x8 pixels: products of both convolutions and both linear layers.
+    first, second = 64 * 10 * 25, 16 * 20 * 250
+    third, fourth = 80 * 100, 100 * 10
+    expected = 2 * 32 * (2 * first + 3 * (second + third + fourth))
+    assert step_operations({"dataset": "digits", "model": "cnn", "batch-size": 32}) == expected
