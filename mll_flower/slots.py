@@ -39,10 +39,12 @@ class _Key(ISeedSequence):
 
 def _key(seed: int, worker: int, round: int, purpose: int) -> tuple[int, int]:
     # Philox is a keyed counter: distinct keys give independent streams.
+    if 0 <= seed < 1 << 64 and 0 <= worker < 1 << 31 and 0 <= round < 1 << 32:
+        return seed, purpose << 63 | worker << 32 | round
     for name, value, bits in (("seed", seed, 64), ("worker", worker, 31), ("round", round, 32)):
         if not 0 <= value < 1 << bits:
-            raise ValueError(f"{name}={value}: must be from 0 to 2**{bits} - 1")
-    return seed, purpose << 63 | worker << 32 | round
+            break
+    raise ValueError(f"{name}={value}: must be from 0 to 2**{bits} - 1")
 
 
 def _stream(seed: int, worker: int, round: int, purpose: int) -> np.random.Generator:
@@ -87,14 +89,14 @@ def step_counts(
     seed: int, workers: Sequence[int], rounds: Sequence[int], tau: int, p: Sequence[float]
 ) -> NDArray[np.int64]:
     """`step_count` of several workers, with rates p, in several rounds: [rounds, workers]."""
-    counts = np.full((len(rounds), len(workers)), tau, dtype=np.int64)
     streams = _Streams(seed, _COINS)
-    drawn = np.empty((len(rounds), tau))
-    for place, (worker, rate) in enumerate(zip(workers, p, strict=True)):
-        if rate < 1:
-            for row, round in zip(drawn, rounds, strict=True):
+    drawn = np.zeros((len(rounds), len(workers), tau))  # zeros: rate 1 needs no coins
+    for round, rows in zip(rounds, drawn, strict=True):
+        for worker, rate, row in zip(workers, p, rows, strict=True):
+            if rate < 1:
                 streams(worker, round).random(out=row)
-            counts[:, place] = np.count_nonzero(drawn < rate, axis=1)
+    landed = drawn < np.asarray(p, dtype=np.float64)[:, None]
+    counts: NDArray[np.int64] = np.add.reduce(landed, axis=2, dtype=np.int64)
     return counts
 
 
