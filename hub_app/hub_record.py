@@ -31,6 +31,9 @@ from mll_flower.strategy_base import RoundReport
 ROWS = "rounds.jsonl"
 NOW = "now.json"
 
+BEGUN = ("training", "finishing", "finished")
+"""Phases of a hub that does not wait for others any more."""
+
 
 class HubRecord:
     """Writes a hub's rows, and tells the neighbours and the operator how it is.
@@ -54,8 +57,7 @@ class HubRecord:
 
     def phase(self, phase: str, **more: Any) -> None:
         """Say what the hub is doing."""
-        ready = phase in ("ready", "training", "finishing", "finished")
-        self._tell(phase=phase, ready=ready, **more)
+        self._tell(phase=phase, **more)
 
     def event(self, event: str, **more: Any) -> None:
         """Write down that something happened between rounds."""

@@ -9,11 +9,12 @@ from logging import INFO, WARNING
 from pathlib import Path
 from typing import Any
 
+import networkx as nx
 from flwr.serverapp import Grid
 from flwr.supercore import log
 from safetensors.numpy import save_file
 
-from hub_app.hub_record import HubRecord
+from hub_app.hub_record import BEGUN, HubRecord
 from mll_flower.averaging import Flat
 from mll_flower.checkpoint import FILE, load_checkpoint, save_checkpoint
 from mll_flower.collector import DeadlineGrid
@@ -136,18 +137,28 @@ class _HubRun:
             log(WARNING, "%d of %d workers are there after %.0f s", count, expected, waited)
 
     def _await_neighbours(self) -> None:
-        """Wait until the neighbours have their workers, too; begin without those that do not."""
+        """Begin together: wait until all hubs have their workers, as far as neighbours tell.
+
+        A hub that is ready is at level 1, and one level above the lowest of its neighbours:
+        at level n all hubs within n - 1 links are ready. Whoever waits in vain begins, and
+        its neighbours with it.
+        """
         end = time.monotonic() + self.config.node_timeout
-        self.record.phase("ready")
-        while time.monotonic() < end:
-            peers = self.gossip.peer_status(2.0)
-            ours = {p: s for p, s in peers.items() if s.status.get("run") == self.gossip.run}
-            waiting = [p for p in peers if p not in ours or not ours[p].status.get("ready")]
-            if not waiting or any(s.mixing for s in ours.values()):
-                return
-            self.record.phase("ready", waiting_for=waiting)
+        top = nx.diameter(self.network.graph) + 1
+        level = 1
+        levels: dict[str, int] = {}
+        while level < top and time.monotonic() < end:
+            self.record.phase("ready", level=level)
             time.sleep(0.3)
-        log(WARNING, "Not all neighbours came in time; this hub begins without them")
+            for peer, answer in self.gossip.peer_status(2.0).items():
+                told = answer.status if answer.status.get("run") == self.gossip.run else {}
+                if told.get("phase") in BEGUN:
+                    return
+                levels[peer] = int(told.get("level", 0))
+            level = min(top, 1 + min(levels.values(), default=top))
+        if level < top:
+            waiting = ", ".join(p for p, n in levels.items() if n == min(levels.values()))
+            log(WARNING, "Hub %s did not get ready in time: this hub begins", waiting)
 
     def _after_round(self, report: RoundReport) -> None:
         hub = self.strategy.hubs[0]
