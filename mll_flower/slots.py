@@ -39,12 +39,12 @@ class _Key(ISeedSequence):
 
 def _key(seed: int, worker: int, round: int, purpose: int) -> tuple[int, int]:
     # Philox is a keyed counter: distinct keys give independent streams.
-    if 0 <= seed < 1 << 64 and 0 <= worker < 1 << 31 and 0 <= round < 1 << 32:
-        return seed, purpose << 63 | worker << 32 | round
-    for name, value, bits in (("seed", seed, 64), ("worker", worker, 31), ("round", round, 32)):
-        if not 0 <= value < 1 << bits:
-            break
-    raise ValueError(f"{name}={value}: must be from 0 to 2**{bits} - 1")
+    if not (0 <= seed < 1 << 64 and 0 <= worker < 1 << 31 and 0 <= round < 1 << 32):
+        raise ValueError(
+            f"seed={seed}, worker={worker}, round={round}: they must be from 0 to 2**64 - 1, "
+            "2**31 - 1 and 2**32 - 1"
+        )
+    return seed, purpose << 63 | worker << 32 | round
 
 
 def _stream(seed: int, worker: int, round: int, purpose: int) -> np.random.Generator:
