@@ -26,14 +26,14 @@ from mll_flower.tasks.task import Task
 Floats = NDArray[np.float64]
 
 
-def authors_loop(values: dict[str, Any], rounds: int) -> Work:
-    """Set up some rounds of a run, with a mixing at their end; the work is worker-steps."""
+def authors_loop(values: dict[str, Any], hubs: int, rounds: int) -> Work:
+    """Set up rounds of some of a run's hubs, and a mixing; the work is worker-steps."""
     config = RunConfig.read(values)
-    counts = config.worker_counts()
+    counts = config.worker_counts()[:hubs]
     task = Task.load(dataset=config.dataset, data_dir=config.data_dir or None, model=config.model)
     kind = _Logistic if config.model == "logistic" else _Module
     trainer = kind(task, config.learning_rate, config.batch_size)
-    rows = len(task.data.y_train) // sum(counts)
+    rows = len(task.data.y_train) // sum(config.worker_counts())
     models = [trainer.start() for _ in counts]
 
     def work() -> int:

@@ -16,6 +16,9 @@ from rich.console import Console
 
 console = Console(width=110)
 
+# Before the benchmark adds its own: what else the machine had to do.
+_LOAD = os.getloadavg()[0]
+
 DOCS = Path(__file__).resolve().parent.parent / "docs" / "performance.md"
 
 
@@ -94,8 +97,9 @@ def machine() -> str:
         found = re.search(r"model name\s*:\s*(.+)", info.read_text())
         model = found.group(1) if found else model
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    load = f"; load average {_LOAD:.1f} before the measurement" if _LOAD > 0.5 else ""
     parts = ", ".join(f"{name} {version(name)}" for name in ("torch", "numpy", "flwr"))
-    return f"{cores} cores, {model}; Python {platform.python_version()}, {parts}"
+    return f"{cores} cores, {model}; Python {platform.python_version()}, {parts}{load}"
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

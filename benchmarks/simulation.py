@@ -85,10 +85,11 @@ def measure(model: str, data: dict[str, str], choice: Namespace, folder: Path) -
 
     with ExitStack() as stack:
         team = partial(_team, stack)
-        rounds = 1 if brief else choice.q
-        authors = team(authors_loop, [(values, rounds)], cores())
-        loose = team(bare_loop, [(values, 20 if choice.quick else 200)] * cores())
-        engine = team(engine_loop, [(values, share, choice.q) for share in shares])
+        # Slices of a second or so: a few of the hubs, more rounds of the faster model.
+        rounds = 1 if brief else 25
+        authors = team(authors_loop, [(values, min(2, choice.hubs), rounds)], cores())
+        loose = team(bare_loop, [(values, 20 if choice.quick else 100)] * cores())
+        engine = team(engine_loop, [(values, share[:1], q * rounds) for share in shares])
         size = 256 if choice.quick else 1024
         products = team(multiply_loop, [(size, 20)] * cores())
         operations = step_operations(values) / 1e6
