@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import partial
+from typing import cast
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
@@ -27,7 +28,7 @@ from benchmarks.report import (
     verdict,
     write,
 )
-from mll_flower.averaging import Layout, average_records
+from mll_flower.averaging import Layout, absent_factors, average_records
 from mll_flower.tasks.engine_torch import numpy_state
 from mll_flower.tasks.models import build_model
 
@@ -53,10 +54,10 @@ def replies(model: str, shape: tuple[int, ...], count: int) -> list[RecordDict]:
 
 def ours(layout: Layout, records: list[RecordDict]) -> ArrayRecord:
     """Average as a hub does."""
-    weights = [float(next(iter(r.metric_records.values()))[KEY]) for r in records]  # type: ignore[arg-type]
-    models = [next(iter(r.array_records.values())) for r in records]
-    total = sum(weights)
-    return layout.record(average_records(layout, models, [w / total for w in weights]))
+    weights = [cast(MetricRecord, record["metrics"])[KEY] for record in records]
+    models = [cast(ArrayRecord, record["arrays"]) for record in records]
+    factors, _ = absent_factors(cast(list[float], weights), [True] * len(weights))
+    return layout.record(average_records(layout, models, factors))
 
 
 def check_same(mine: ArrayRecord, theirs: ArrayRecord) -> None:

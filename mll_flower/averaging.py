@@ -14,7 +14,7 @@ import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -30,6 +30,8 @@ ABSENT_RULES: tuple[AbsentRule, ...] = ("keep", "renormalise")
 
 # Elements a block: the block of the sum and of its scratch space stay in the L2 cache.
 _BLOCK = 1 << 15
+# Arrays of fewer elements than this are averaged together.
+_SMALL = 1 << 12
 
 
 def weighted_sum(
@@ -143,11 +145,15 @@ class Layout:
 
     def slices(self) -> list[tuple[str, slice]]:
         """For each array, its dtype and its place in that dtype's vector."""
+        return self._places
+
+    @cached_property
+    def _places(self) -> list[tuple[str, slice]]:
         ends: dict[str, int] = {}
         places = []
         for shape, dtype in zip(self.shapes, self.dtypes, strict=True):
             start = ends.get(dtype, 0)
-            ends[dtype] = start + int(np.prod(shape))
+            ends[dtype] = start + math.prod(shape)
             places.append((dtype, slice(start, ends[dtype])))
         return places
 
@@ -190,7 +196,7 @@ class Layout:
     def record(self, flat: Flat) -> ArrayRecord:
         """Return a flat model as an ``ArrayRecord``."""
         record = ArrayRecord()
-        for (name, array), header in zip(self.arrays(flat).items(), self._headers(), strict=True):
+        for (name, array), header in zip(self.arrays(flat).items(), self._headers, strict=True):
             record[name] = Array(
                 dtype=str(array.dtype),
                 shape=array.shape,
@@ -199,6 +205,7 @@ class Layout:
             )
         return record
 
+    @cached_property
     def _headers(self) -> list[bytes]:
         return [
             _make_header(shape, dtype)
@@ -206,7 +213,6 @@ class Layout:
         ]
 
 
-@lru_cache(maxsize=4096)
 def _make_header(shape: tuple[int, ...], dtype: str) -> bytes:
     stream = io.BytesIO()
     description = np.lib.format.dtype_to_descr(np.dtype(dtype))
@@ -216,8 +222,14 @@ def _make_header(shape: tuple[int, ...], dtype: str) -> bytes:
     return stream.getvalue()
 
 
-def _vector(array: Array | Vector) -> Vector:
-    return array_view(array) if isinstance(array, Array) else np.ravel(array)
+def _vector(array: Array | Vector, header: bytes | None = None) -> Vector:
+    """Read an array as a vector; ``header`` is the one that it most likely has."""
+    if not isinstance(array, Array):
+        return np.ravel(array)
+    if header and array.data.startswith(header) and array.stype == "numpy.ndarray":
+        dtype, _, count, _ = _npy_header(header)
+        return np.frombuffer(array.data, dtype, count, len(header))
+    return array_view(array)
 
 
 def average_records(
@@ -225,9 +237,22 @@ def average_records(
 ) -> Flat:
     """Weighted sum of models that came as records, read in place."""
     flat = layout.empty()
-    for name, (dtype, place) in zip(layout.names, layout.slices(), strict=True):
-        vectors = [_vector(record[name]) for record in records]
-        weighted_sum(vectors, factors, out=flat[dtype][place])
+    small: dict[str, list[tuple[Vector, list[Vector]]]] = {}
+    for name, header, (dtype, place) in zip(
+        layout.names, layout._headers, layout.slices(), strict=True
+    ):
+        vectors = [_vector(record[name], header) for record in records]
+        if place.stop - place.start < _SMALL:
+            small.setdefault(dtype, []).append((flat[dtype][place], vectors))
+        else:
+            weighted_sum(vectors, factors, out=flat[dtype][place])
+    for arrays in small.values():
+        # Together: a sum of a few numbers costs as much as one of a few thousand.
+        joined = [np.concatenate(parts) for parts in zip(*(v for _, v in arrays), strict=True)]
+        total, start = weighted_sum(joined, factors), 0
+        for target, _ in arrays:
+            target[...] = total[start : start + target.size]
+            start += target.size
     return flat
 
 
