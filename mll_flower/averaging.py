@@ -29,7 +29,7 @@ AbsentRule = Literal["keep", "renormalise"]
 ABSENT_RULES: tuple[AbsentRule, ...] = ("keep", "renormalise")
 
 # Elements a block: the block of the sum and of its scratch space stay in the L2 cache.
-_BLOCK = 1 << 15
+_BLOCK = 1 << 16
 # Arrays of fewer elements than this are averaged together.
 _SMALL = 1 << 12
 
