@@ -87,6 +87,6 @@ class Team:
         done: int = sum(pipe.recv() for pipe in self._pipes)
         return (time.perf_counter() - start) / done
 
-    def microseconds(self) -> float:
-        """`seconds` in microseconds."""
-        return 1e6 * self.seconds()
+    def microseconds(self, slices: int = 1) -> float:
+        """`seconds` in microseconds, the least of so many: the least disturbed."""
+        return 1e6 * min(self.seconds() for _ in range(slices))
