@@ -26,6 +26,8 @@ def _run(app: Path, values: dict[str, Any], nodes: int, home: Path) -> None:
         "init-args-num-cpus": cores(),
         "init-args-log-to-driver": False,
     }
+    # Ray starts actors at nice 15: beside other work that would time the other work.
+    os.environ.setdefault("RAY_worker_niceness", "0")
     # Whoever ends the benchmark ends Flower's processes with it.
     before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))
     try:
