@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, Literal, cast
@@ -28,10 +28,12 @@ Flat = dict[str, Vector]
 AbsentRule = Literal["keep", "renormalise"]
 ABSENT_RULES: tuple[AbsentRule, ...] = ("keep", "renormalise")
 
+_STYPE = "numpy.ndarray"
+
 # Elements a block: the block of the sum and of its scratch space stay in the L2 cache.
-_BLOCK = 1 << 16
+_BLOCK = 1 << 17
 # Arrays of fewer elements than this are averaged together.
-_SMALL = 1 << 12
+_SMALL = 1 << 14
 
 
 def weighted_sum(
@@ -68,15 +70,15 @@ def weighted_sum(
         return out
     if out is None:
         out = np.empty_like(first)
-    scales = [float(factor) for factor in factors]
+    scales = [np.array(factor, dtype=first.dtype) for factor in factors]
     scratch = np.empty(min(_BLOCK, first.size), dtype=first.dtype)
     for low in range(0, first.size, _BLOCK):
         block = out[low : low + _BLOCK]
         product = scratch[: block.size]
-        np.multiply(first[low : low + _BLOCK], scales[0], out=block)
+        np.multiply(first[low : low + _BLOCK], scales[0], block)
         for vector, scale in zip(vectors[1:], scales[1:], strict=True):
-            np.multiply(vector[low : low + _BLOCK], scale, out=product)
-            block += product
+            np.multiply(vector[low : low + _BLOCK], scale, product)
+            np.add(block, product, block)
     return out
 
 
@@ -102,7 +104,7 @@ def _npy_header(header: bytes) -> tuple[np.dtype[Any], tuple[int, ...], int, boo
 def array_view(array: Array) -> Vector:
     """Read a Flower ``Array`` as a flat vector, without a copy where that is possible."""
     data = array.data
-    if array.stype != "numpy.ndarray":
+    if array.stype != _STYPE:
         raise ValueError(
             f"array of serialisation type {array.stype!r}: only 'numpy.ndarray' can be averaged"
         )
@@ -145,16 +147,19 @@ class Layout:
 
     def slices(self) -> list[tuple[str, slice]]:
         """For each array, its dtype and its place in that dtype's vector."""
-        return self._places
+        return [(place.dtype, place.slice) for place in self.places]
 
     @cached_property
-    def _places(self) -> list[tuple[str, slice]]:
+    def places(self) -> list[_Place]:
+        """Where each array is in a flat model."""
         ends: dict[str, int] = {}
         places = []
-        for shape, dtype in zip(self.shapes, self.dtypes, strict=True):
+        for name, shape, dtype in zip(self.names, self.shapes, self.dtypes, strict=True):
             start = ends.get(dtype, 0)
             ends[dtype] = start + math.prod(shape)
-            places.append((dtype, slice(start, ends[dtype])))
+            places.append(
+                _Place(name, dtype, slice(start, ends[dtype]), _make_header(shape, dtype))
+            )
         return places
 
     def empty(self) -> Flat:
@@ -184,6 +189,16 @@ class Layout:
             flat[dtype][place] = _vector(arrays[name])
         return flat
 
+    def columns(
+        self, records: Sequence[Mapping[str, Array | Vector]]
+    ) -> Iterable[tuple[Array | Vector, ...]]:
+        """For each array of the layout, that array of every record."""
+        rows = (
+            record.values() if tuple(record) == self.names else map(record.__getitem__, self.names)
+            for record in records
+        )
+        return zip(*rows, strict=True)
+
     def arrays(self, flat: Flat) -> dict[str, Vector]:
         """Views of a flat model under its names and in its shapes."""
         return {
@@ -196,21 +211,10 @@ class Layout:
     def record(self, flat: Flat) -> ArrayRecord:
         """Return a flat model as an ``ArrayRecord``."""
         record = ArrayRecord()
-        for (name, array), header in zip(self.arrays(flat).items(), self._headers, strict=True):
-            record[name] = Array(
-                dtype=str(array.dtype),
-                shape=array.shape,
-                stype="numpy.ndarray",
-                data=b"".join((header, array.data)),
-            )
+        for place, shape in zip(self.places, self.shapes, strict=True):
+            data = b"".join((place.header, flat[place.dtype][place.slice].data))
+            record[place.name] = _new_array(place.dtype, shape, data)
         return record
-
-    @cached_property
-    def _headers(self) -> list[bytes]:
-        return [
-            _make_header(shape, dtype)
-            for shape, dtype in zip(self.shapes, self.dtypes, strict=True)
-        ]
 
 
 def _make_header(shape: tuple[int, ...], dtype: str) -> bytes:
@@ -222,14 +226,71 @@ def _make_header(shape: tuple[int, ...], dtype: str) -> bytes:
     return stream.getvalue()
 
 
-def _vector(array: Array | Vector, header: bytes | None = None) -> Vector:
-    """Read an array as a vector; ``header`` is the one that it most likely has."""
-    if not isinstance(array, Array):
-        return np.ravel(array)
-    if header and array.data.startswith(header) and array.stype == "numpy.ndarray":
-        dtype, _, count, _ = _npy_header(header)
-        return np.frombuffer(array.data, dtype, count, len(header))
-    return array_view(array)
+def _new_array(dtype: str, shape: tuple[int, ...], data: bytes) -> Array:
+    """Make an ``Array``; Flower's constructor takes longer than to average a small one."""
+    array = Array.__new__(Array)
+    vars(array).update(dtype=dtype, shape=shape, stype=_STYPE, data=data)
+    return array
+
+
+def _vector(array: Array | Vector) -> Vector:
+    return array_view(array) if isinstance(array, Array) else np.ravel(array)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where an array is in a flat model, and the .npy header that it most likely has."""
+
+    name: str
+    dtype: str
+    slice: slice
+    header: bytes
+
+    @cached_property
+    def count(self) -> int:
+        return int(self.slice.stop - self.slice.start)
+
+    @cached_property
+    def length(self) -> int:
+        return len(self.header) + self.count * np.dtype(self.dtype).itemsize
+
+    def views(self, arrays: Iterable[Array | Vector]) -> list[Vector]:
+        """Entries of each model's array, without a copy where that is possible."""
+        start = len(self.header)
+        return [
+            self._other(array)
+            if (data := self._expected(array)) is None
+            else np.frombuffer(data, self.dtype, self.count, start)
+            for array in arrays
+        ]
+
+    def contents(self, arrays: Iterable[Array | Vector]) -> list[bytes]:
+        """Entries of each model's array, as bytes."""
+        start = len(self.header)
+        return [
+            self._other(array).tobytes()
+            if (data := self._expected(array)) is None
+            else data[start:]
+            for array in arrays
+        ]
+
+    def _expected(self, array: Array | Vector) -> bytes | None:
+        """Return the array's data if they begin with the header that is expected."""
+        if isinstance(array, Array) and array.stype == _STYPE:
+            data = array.data
+            if len(data) == self.length and data.startswith(self.header):
+                return data
+        return None
+
+    def _other(self, array: Array | Vector) -> Vector:
+        """Read an array that was stored in another way, or is none."""
+        vector = _vector(array)
+        if vector.size != self.count or vector.dtype != self.dtype:
+            raise ValueError(
+                f"{self.name!r} has {vector.size} entries of {vector.dtype}, "
+                f"expected {self.count} of {self.dtype}"
+            )
+        return vector
 
 
 def average_records(
@@ -237,20 +298,19 @@ def average_records(
 ) -> Flat:
     """Weighted sum of models that came as records, read in place."""
     flat = layout.empty()
-    small: dict[str, list[tuple[Vector, list[Vector]]]] = {}
-    for name, header, (dtype, place) in zip(
-        layout.names, layout._headers, layout.slices(), strict=True
-    ):
-        vectors = [_vector(record[name], header) for record in records]
-        if place.stop - place.start < _SMALL:
-            small.setdefault(dtype, []).append((flat[dtype][place], vectors))
+    small: dict[str, list[tuple[Vector, list[bytes]]]] = {}
+    for place, arrays in zip(layout.places, layout.columns(records), strict=True):
+        target = flat[place.dtype][place.slice]
+        if place.count < _SMALL:
+            small.setdefault(place.dtype, []).append((target, place.contents(arrays)))
         else:
-            weighted_sum(vectors, factors, out=flat[dtype][place])
-    for arrays in small.values():
+            weighted_sum(place.views(arrays), factors, out=target)
+    for dtype, parts in small.items():
         # Together: a sum of a few numbers costs as much as one of a few thousand.
-        joined = [np.concatenate(parts) for parts in zip(*(v for _, v in arrays), strict=True)]
-        total, start = weighted_sum(joined, factors), 0
-        for target, _ in arrays:
+        joined = map(b"".join, zip(*(contents for _, contents in parts), strict=True))
+        total = weighted_sum([np.frombuffer(entries, dtype) for entries in joined], factors)
+        start = 0
+        for target, _ in parts:
             target[...] = total[start : start + target.size]
             start += target.size
     return flat
