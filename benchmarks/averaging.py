@@ -1,8 +1,9 @@
-"""Averaging ten models: records in, record out, against Flower's own function.
+"""Averaging ten models, against Flower's own function.
 
-Run with ``python -m benchmarks.averaging``. Both give the same bits, which is checked
-before anything is timed; integers (BatchNorm's counters), which Flower leaves as fractions,
-are compared rounded.
+Run with ``python -m benchmarks.averaging``. Ours is timed twice: on flat models, as hubs
+keep, mix and simulate them, and from the records of messages to a record, as Flower's does.
+All give the same bits, which is checked before anything is timed; integers (BatchNorm's
+counters), which Flower leaves as fractions, are compared rounded.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from benchmarks.report import (
     verdict,
     write,
 )
-from mll_flower.averaging import Layout, absent_factors, average_records
+from mll_flower.averaging import absent_factors, average_records, combine
+from mll_flower.layout import Flat, Layout
 from mll_flower.tasks.engine_torch import numpy_state
 from mll_flower.tasks.models import build_model
 
@@ -60,6 +62,12 @@ def ours(layout: Layout, records: list[RecordDict]) -> ArrayRecord:
     return layout.record(average_records(layout, models, factors))
 
 
+def flat(models: list[Flat], weights: list[float]) -> Flat:
+    """Average models that are flat already."""
+    factors, _ = absent_factors(weights, [True] * len(weights))
+    return combine(models, factors)
+
+
 def check_same(mine: ArrayRecord, theirs: ArrayRecord) -> None:
     """Raise AssertionError unless both averages are the same to the bit."""
     for name, array in mine.items():
@@ -86,37 +94,38 @@ def main(words: list[str] | None = None) -> None:
     plotted: dict[str, Spread] = {}
     for model, shape, bound in CASES[: 1 if choice.quick else None]:
         records = replies(model, shape, choice.models)
-        layout = Layout.of(next(iter(records[0].array_records.values())))
-        size = sum(v.size for v in layout.empty().values())
-        check_same(ours(layout, records), aggregate_arrayrecords(records, KEY))
+        arrays = [next(iter(record.array_records.values())) for record in records]
+        weights = [cast(float, record.metric_records["metrics"][KEY]) for record in records]
+        layout = Layout.of(arrays[0])
+        models = [layout.flatten(array) for array in arrays]
+        size = sum(v.size for v in models[0].values())
+        theirs = aggregate_arrayrecords(records, KEY)
+        check_same(ours(layout, records), theirs)
+        check_same(layout.record(flat(models, weights)), theirs)
         calls = min(10, 30_000_000 // size)
+        actions: dict[str, Callable[[], object]] = {
+            "Flower": partial(aggregate_arrayrecords, records, KEY),
+            "ours, records": partial(ours, layout, records),
+            "ours, flat": partial(flat, models, weights),
+        }
         found = interleave(
-            {
-                "Flower": partial(
-                    milliseconds, partial(aggregate_arrayrecords, records, KEY), calls
-                ),
-                "ours": partial(milliseconds, partial(ours, layout, records), calls),
-            },
+            {name: partial(milliseconds, action, calls) for name, action in actions.items()},
             choice.repeats,
             "ms",
         )
-        faster = ratios(found["Flower"], found["ours"])
-        share = ratios(found["ours"], found["Flower"])
-        rows.append(
-            [
-                model,
-                f"{size:,}",
-                Spread.of(found["Flower"]).text(),
-                Spread.of(found["ours"]).text(),
-                faster.text(),
-            ]
-        )
-        lines.append(
-            f"- {model}: {number(faster.median)} times as fast; at least {number(bound)} times "
-            f"holds: {verdict(share, 1 / bound).partition(' ')[0]}"
-        )
+        row = [model, f"{size:,}", *(Spread.of(found[name]).text() for name in actions)]
+        for name in ("ours, records", "ours, flat"):
+            faster = ratios(found["Flower"], found[name])
+            share = ratios(found[name], found["Flower"])
+            row.append(faster.text())
+            lines.append(
+                f"- {model}, {name}: {number(faster.median)} times as fast as Flower; at least "
+                f"{number(bound)} times holds: {verdict(share, 1 / bound).partition(' ')[0]}"
+            )
+        rows.append(row)
         plotted |= {f"{model}, {name}": Spread.of(v) for name, v in found.items()}
-    headings = ["model", "parameters", "Flower, ms", "ours, ms", "times faster"]
+    headings = ["model", "parameters", "Flower, ms", "ours, records, ms", "ours, flat, ms"]
+    headings += ["times faster, records", "times faster, flat"]
     picture = figure(choice.docs, "averaging")
     bars(picture, plotted, f"milliseconds to average {choice.models} models (log)", log=True)
     text = table(headings, rows) + "\n\n" + "\n".join(lines)

@@ -15,7 +15,6 @@ from flwr.supercore import log
 from safetensors.numpy import save_file
 
 from hub_app.hub_record import BEGUN, HubRecord
-from mll_flower.averaging import Flat
 from mll_flower.checkpoint import FILE, load_checkpoint, save_checkpoint
 from mll_flower.collector import DeadlineGrid
 from mll_flower.config import RunConfig
@@ -23,6 +22,7 @@ from mll_flower.deployment.column import mixing_column
 from mll_flower.deployment.connect import connect
 from mll_flower.deployment.network_file import load_network
 from mll_flower.hub_strategy import HubStrategy
+from mll_flower.layout import Flat
 from mll_flower.strategy_base import RoundReport
 from mll_flower.tasks.engine import Engine, get_engine
 

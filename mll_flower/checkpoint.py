@@ -12,7 +12,7 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from mll_flower.averaging import Flat, Layout
+from mll_flower.layout import Flat, Layout
 
 FILE = "checkpoint.safetensors"
 

@@ -9,19 +9,10 @@ from dataclasses import dataclass, field
 from flwr.app import Array, ArrayRecord, Message, MetricRecord
 from flwr.serverapp.strategy import Strategy
 
-from mll_flower.averaging import (
-    AbsentRule,
-    Flat,
-    Layout,
-    Vector,
-    absent_factors,
-    array_view,
-    average_records,
-    combine,
-    is_finite,
-)
+from mll_flower.averaging import AbsentRule, absent_factors, average_records, combine, is_finite
 from mll_flower.collector import Absence, absence_of
 from mll_flower.hub_aggregation import in_dtypes_of
+from mll_flower.layout import Flat, Layout, Vector, array_view
 
 
 @dataclass(frozen=True)

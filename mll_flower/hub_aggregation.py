@@ -11,8 +11,8 @@ from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
-from mll_flower.averaging import Layout, Vector
 from mll_flower.collector import GridWrapper
+from mll_flower.layout import Layout, Vector
 
 
 def ask_through(

@@ -12,9 +12,10 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 from flwr.supercore import log
 
-from mll_flower.averaging import AbsentRule, Layout, combine
+from mll_flower.averaging import AbsentRule, combine
 from mll_flower.gossip import Gossip, Snapshot, mix
 from mll_flower.identity import wait_for_nodes
+from mll_flower.layout import Layout
 from mll_flower.strategy_base import HubsStrategy, RoundReport, WorkerConfig
 
 

@@ -18,10 +18,11 @@ from flwr.serverapp.strategy import FedAvg, Result, Strategy
 from flwr.supercore import log
 from numpy.typing import NDArray
 
-from mll_flower.averaging import ABSENT_RULES, AbsentRule, Flat, Layout, combine, distance
+from mll_flower.averaging import ABSENT_RULES, AbsentRule, combine, distance
 from mll_flower.collector import DeadlineGrid
 from mll_flower.hub import Hub, HubRound
 from mll_flower.hub_aggregation import ask_through, fit
+from mll_flower.layout import Flat, Layout
 from mll_flower.slots import check_periods
 
 MetricsFunction = Callable[[list[RecordDict], str], MetricRecord]

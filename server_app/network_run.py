@@ -15,10 +15,11 @@ from flwr.serverapp import Grid
 from flwr.supercore import log
 
 from client_app.app import engine_of, hosted
-from mll_flower.averaging import Flat, combine
+from mll_flower.averaging import combine
 from mll_flower.checkpoint import FILE, load_checkpoint, save_checkpoint
 from mll_flower.config import RunConfig
 from mll_flower.identity import ask_identity, wait_for_nodes
+from mll_flower.layout import Flat
 from mll_flower.network import HubNetwork
 from mll_flower.plots import plot_run
 from mll_flower.slots import Round

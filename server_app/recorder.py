@@ -18,8 +18,8 @@ import numpy as np
 from flwr.supercore import log
 from safetensors.numpy import save_file
 
-from mll_flower.averaging import Flat
 from mll_flower.config import RunConfig
+from mll_flower.layout import Flat
 from mll_flower.mixing import mixing_matrix, zeta
 from mll_flower.network import HubNetwork
 from mll_flower.slots import Round

@@ -19,9 +19,10 @@ import numpy as np
 from safetensors.numpy import load_file
 
 from client_app.app import app as client_app
-from mll_flower.averaging import Flat, combine, mix
+from mll_flower.averaging import combine, mix
 from mll_flower.config import RunConfig
 from mll_flower.inprocess import InProcessGrid
+from mll_flower.layout import Flat
 from mll_flower.mixing import mixing_matrix
 from mll_flower.network import HubNetwork
 from mll_flower.reference import History, mll_sgd

@@ -10,9 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mll_flower.averaging import (
-    Layout,
     absent_factors,
-    array_view,
     average_records,
     combine,
     distance,
@@ -20,6 +18,7 @@ from mll_flower.averaging import (
     mix,
     weighted_sum,
 )
+from mll_flower.layout import Layout, array_view
 from mll_flower.mixing import mixing_matrix
 from mll_flower.network import HubNetwork
 from tests.strategies import networks, weights
@@ -262,3 +261,14 @@ def test_is_finite_and_distance() -> None:
     assert is_finite(a)
     for bad in (np.nan, np.inf, -np.inf):
         assert not is_finite({"float32": np.array([1, bad], np.float32)})
+
+
+def test_an_array_that_is_not_what_its_record_says() -> None:
+    good = Array(np.arange(4, dtype=np.float32))
+    for content in (np.arange(3, dtype=np.float32), np.arange(4, dtype=np.float64)):
+        wrong = Array(content)
+        wrong.dtype, wrong.shape = good.dtype, good.shape
+        layout = Layout.of({"x": good})
+        assert layout.mismatch({"x": wrong}) is None
+        with pytest.raises(ValueError, match=r"'x' has .* expected 4 of float32"):
+            average_records(layout, [{"x": good}, {"x": wrong}], [0.5, 0.5])

@@ -14,8 +14,8 @@ import pytest
 from simulated import Results, play
 
 from mll_flower import checkpoint as module
-from mll_flower.averaging import Layout
 from mll_flower.checkpoint import FILE, load_checkpoint, save_checkpoint
+from mll_flower.layout import Layout
 
 ARRAYS = {
     "z.weight": np.arange(6, dtype=np.float32).reshape(2, 3) / 7,

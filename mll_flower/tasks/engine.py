@@ -22,7 +22,8 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import nn
 
-from mll_flower.averaging import AbsentRule, Flat, Layout
+from mll_flower.averaging import AbsentRule
+from mll_flower.layout import Flat, Layout
 from mll_flower.slots import StepBudget, TimeBudget, batch_rngs
 from mll_flower.tasks.engine_hub import play_round
 from mll_flower.tasks.engine_logistic import LogisticTrainer

@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from mll_flower.averaging import AbsentRule, Flat, absent_factors, is_finite
+from mll_flower.averaging import AbsentRule, absent_factors, is_finite
+from mll_flower.layout import Flat
 from mll_flower.tasks.engine_sum import RunningSum
 
 

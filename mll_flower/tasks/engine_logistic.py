@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from mll_flower.averaging import Flat, Layout
+from mll_flower.layout import Flat, Layout
 from mll_flower.tasks.engine_process import Pace
 from mll_flower.tasks.models import binary_labels
 

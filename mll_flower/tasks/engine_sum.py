@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from mll_flower.averaging import Flat, Vector
+from mll_flower.layout import Flat, Vector
 
 # Elements a block: the sum's block and the scratch space stay in the cache.
 _BLOCK = 1 << 15

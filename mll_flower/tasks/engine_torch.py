@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from mll_flower.averaging import Flat, Layout
+from mll_flower.layout import Flat, Layout
 from mll_flower.tasks.engine_process import Pace
 
 if TYPE_CHECKING:

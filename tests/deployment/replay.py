@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mll_flower.averaging import AbsentRule, Flat, absent_factors, combine
+from mll_flower.averaging import AbsentRule, absent_factors, combine
+from mll_flower.layout import Flat
 from mll_flower.tasks.engine import Engine
 
 Row = Mapping[str, Any]

@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 from sklearn.datasets import load_digits
 
-from mll_flower.averaging import Flat
 from mll_flower.config import RunConfig
 from mll_flower.deployment.certs import make_certs
 from mll_flower.deployment.network_file import load_network
 from mll_flower.deployment.processes import _descendants
 from mll_flower.deployment.run_config import hub_run_config
+from mll_flower.layout import Flat
 from mll_flower.tasks.engine import Engine, get_engine
 
 COMMAND = str(Path(sys.executable).parent / "mll-flower")

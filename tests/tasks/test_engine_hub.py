@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from test_engine_modules import WORKERS, BatchNormNet, make_engine, make_task, same
 from torch import Tensor, nn
 
-from mll_flower.averaging import Flat, combine, weighted_sum
+from mll_flower.averaging import combine, weighted_sum
+from mll_flower.layout import Flat
 from mll_flower.slots import step_count
 from mll_flower.tasks.engine import Engine
 from mll_flower.tasks.engine_sum import RunningSum

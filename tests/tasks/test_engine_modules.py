@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from mll_flower.averaging import Flat, Layout
+from mll_flower.layout import Flat, Layout
 from mll_flower.slots import batch_rng
 from mll_flower.tasks.data import Dataset
 from mll_flower.tasks.engine import Engine
