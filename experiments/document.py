@@ -173,7 +173,7 @@ def _verdicts(s: Mapping[str, Any]) -> str:
         ]
         for v in s["verdicts"]
     ]
-    return _table(["claim", "first", "second", "margin ± its standard error", "verdict"], rows)
+    return _table(["claim", "first", "second", "margin ± 95 % interval", "verdict"], rows)
 
 
 def _comparisons(s: Mapping[str, Any]) -> str:

@@ -1,11 +1,12 @@
 """Verdicts: what runs of several seeds say about a claim.
 
 Every claim becomes one number a seed, its *margin*: positive when that seed supports it.
-With m the mean margin and s its standard error over the seeds, the claim *holds* if m > 2 s,
-*does not hold* if m < -2 s, and is *not resolved at this scale* otherwise. Set-ups are
+A claim *holds* if the 95 % confidence interval of the mean margin (Student's t over the
+seeds) lies above zero, *does not hold* if it lies below, and is *not resolved at this scale*
+otherwise. Set-ups are
 compared seed by seed: the same seed is the same start and the same data. One seed tells
 nothing of its own spread, so it resolves nothing, except a claim about an accuracy against a
-fixed number: there s is the standard error of a share of the test images.
+fixed number: there the interval is that of a share of the test images.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import stats
 
 from experiments.figures import Claim
 
@@ -39,7 +41,7 @@ class Verdict:
     left_mean, left_sd, right_mean, right_sd : float
         The two numbers compared: mean over the seeds and standard deviation (nan for one seed).
     margin, error : float
-        Mean margin and its standard error.
+        Mean margin and half the width of its 95 % confidence interval.
     seeds : int
         How many.
     verdict : str
@@ -80,12 +82,14 @@ def judge(
     left, right, margins, words = _compare(claim, sides, labels)
     seeds = len(margins)
     mean = float(np.mean(margins))
-    error = float(np.std(margins, ddof=1) / math.sqrt(seeds)) if seeds > 1 else math.nan
+    error = math.nan
+    if seeds > 1:
+        error = float(stats.t.ppf(0.975, seeds - 1) * stats.sem(margins))
     if claim.kind == "above" and seeds == 1 and test_rows:
         share = float(left[0])
-        error = math.sqrt(max(share * (1 - share), 0.0) / test_rows)
+        error = 1.96 * math.sqrt(max(share * (1 - share), 0.0) / test_rows)
     verdict = OPEN
-    if math.isfinite(mean) and math.isfinite(error) and abs(mean) > 2 * error:
+    if math.isfinite(mean) and math.isfinite(error) and abs(mean) > error:
         verdict = HOLDS if mean > 0 else FAILS
     return Verdict(
         claim.text,

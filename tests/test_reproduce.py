@@ -167,10 +167,11 @@ def test_lower_and_higher() -> None:
     assert verdict("lower", {"a": [1.0, 2.0, 1.5], "b": [2.0, 1.0, 1.6]}) == OPEN
     # Paired: the seeds differ by far more than the set-ups, but always in the same way.
     assert verdict("lower", {"a": [1.0, 5.0, 9.0], "b": [1.1, 5.1, 9.11]}) == HOLDS
-    # Just below and above two standard errors: margins 1 and x have mean (1 + x) / 2 and
-    # standard error |1 - x| / 2, so that the bound is x = 1 / 3.
-    assert verdict("lower", {"a": [0.0, 0.0], "b": [1.0, 0.33]}) == OPEN
-    assert verdict("lower", {"a": [0.0, 0.0], "b": [1.0, 0.34]}) == HOLDS
+    # Just below and above the 97.5 % quantile of Student's t with one degree of freedom,
+    # 12.706: margins 1 and x have mean (1 + x) / 2 and standard error |1 - x| / 2.
+    bound = (12.706 - 1) / (12.706 + 1)
+    assert verdict("lower", {"a": [0.0, 0.0], "b": [1.0, bound - 0.001]}) == OPEN
+    assert verdict("lower", {"a": [0.0, 0.0], "b": [1.0, bound + 0.001]}) == HOLDS
 
 
 def test_one_seed_and_nonsense_resolve_nothing() -> None:
@@ -179,12 +180,17 @@ def test_one_seed_and_nonsense_resolve_nothing() -> None:
 
 
 def test_nearer_and_similar() -> None:
-    values = {"a": [1.1, 1.2], "b": [2.0, 2.0], "c": [1.0, 1.1]}
+    values = {"a": [1.1, 1.2, 1.1], "b": [2.0, 2.0, 2.0], "c": [1.0, 1.1, 1.0]}
     assert verdict("nearer", values, target="c") == HOLDS
-    assert verdict("nearer", {**values, "c": [2.1, 2.1]}, target="c") == FAILS
-    group = {"a": [1.0, 1.0], "b": [3.0, 3.1], "c": [1.1, 1.05], "d": [0.9, 1.0]}
+    assert verdict("nearer", {**values, "c": [2.1, 2.1, 2.1]}, target="c") == FAILS
+    group: dict[str, list[float]] = {
+        "a": [1, 1, 1],
+        "b": [3, 3.1, 3],
+        "c": [1.1, 1.05, 1.1],
+        "d": [0.9, 1, 0.9],
+    }
     assert verdict("similar", group, left=("a", "c", "d")) == HOLDS
-    assert verdict("similar", {**group, "d": [9.0, 9.0]}, left=("a", "c", "d")) == FAILS
+    assert verdict("similar", {**group, "d": [9, 9, 9]}, left=("a", "c", "d")) == FAILS
 
 
 def test_above_counts_test_images() -> None:
