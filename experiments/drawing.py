@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,12 +13,12 @@ from experiments.figures import Figure, model_title
 from experiments.inplace import Departure
 from experiments.published import Comparison
 from experiments.results import Curve
-from mll_flower.plots import colours
+from mll_flower.plots import colours, picture
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_INK, _MUTED, _GRID = "#1f2933", "#616e7c", "#e4e7eb"
+_MUTED = "#616e7c"
 _WORDS = {
     "loss": "training loss",
     "accuracy": "test accuracy",
@@ -91,31 +91,5 @@ def draw_departures(cases: Sequence[Departure], path: Path) -> Path:
     return path
 
 
-@contextmanager
-def _panels(path: Path, columns: int, title: str) -> Iterator[list[Axes]]:
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure as Picture
-
-    style: dict[Any, Any] = {
-        "font.size": 9,
-        "text.color": _INK,
-        "text.parse_math": False,
-        "axes.edgecolor": _GRID,
-        "axes.labelcolor": _MUTED,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.grid": True,
-        "axes.axisbelow": True,
-        "grid.color": _GRID,
-        "xtick.color": _MUTED,
-        "ytick.color": _MUTED,
-        "legend.frameon": False,
-        "lines.linewidth": 1.6,
-    }
-    with rc_context(style):
-        # A figure of its own, without pyplot: no display, no state that others share.
-        picture = Picture(figsize=(4.3 * columns, 3.3), layout="constrained", facecolor="white")
-        yield list(picture.subplots(1, columns, squeeze=False).flat)
-        picture.suptitle(title, fontsize=11)
-        # Without the software's version in it: the same numbers give the same file.
-        picture.savefig(path, dpi=90, metadata={"Software": None})
+def _panels(path: Path, columns: int, title: str) -> AbstractContextManager[list[Axes]]:
+    return picture(path, 1, columns, title, (4.3 * columns, 3.3), font=9, dpi=90)

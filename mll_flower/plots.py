@@ -97,7 +97,7 @@ def plot_curves(
     if out.suffix.lower() not in FORMATS:
         raise ValueError(f"{out}: a picture's name must end in one of {', '.join(FORMATS)}")
     names = labels_for(runs, labels)
-    with _figure(out, 1, len(y), title, size=(7.2 if len(y) == 1 else 11, 4.4)) as panels:
+    with picture(out, 1, len(y), title, size=(7.2 if len(y) == 1 else 11, 4.4)) as panels:
         for axes, key in zip(panels, y, strict=True):
             for run, name, colour in zip(runs, names, colours(len(runs)), strict=True):
                 _curve(axes, *run.series(x, key), colour, name, len(runs) == 1)
@@ -113,7 +113,7 @@ def plot_curves(
 
 def _learning(run: Run, path: Path) -> None:
     title = f"{run.config['model']} on {run.end['data']}: {_setting(run)}"
-    with _figure(path, 1, 2, title, size=(11, 4.2)) as (left, right):
+    with picture(path, 1, 2, title, size=(11, 4.2)) as (left, right):
         for key, colour, line in (("loss", _COLOURS[0], "-"), ("test_loss", _COLOURS[1], "--")):
             _curve(left, *run.series("slots", key), colour, Y_AXES[key], True, line)
         _label(left, "slot", "loss of the averaged model")
@@ -125,7 +125,7 @@ def _learning(run: Run, path: Path) -> None:
 def _disagreement(run: Run, path: Path) -> None:
     title = "Hub disagreement: distance of each hub's average from the averaged model"
     hubs = run.network.hubs
-    with _figure(path, 1, 1, title, size=(9, 4.4)) as (axes,):
+    with picture(path, 1, 1, title, size=(9, 4.4)) as (axes,):
         gone = []
         for hub, colour in enumerate(colours(hubs)):
             rows = [row for row in run.hub_rows if row.hub == hub]
@@ -150,7 +150,7 @@ def _steps(run: Run, path: Path) -> None:
     place = np.arange(len(workers)) + 0.8 * network.hub_of
     rule = "tau a round" if run.config.get("wait-for-all") else "rate × slots"
     width = float(np.clip(3 + 0.16 * len(workers), 7, 16))
-    with _figure(path, 1, 1, "Gradient steps of each worker", size=(width, 4.2)) as (axes,):
+    with picture(path, 1, 1, "Gradient steps of each worker", size=(width, 4.2)) as (axes,):
         axes.bar(place, steps, width=0.8, color=[palette[d] for d in network.hub_of])
         axes.hlines(
             run.expected_steps(),
@@ -230,8 +230,14 @@ def _hue(turn: float, lightness: float) -> str:
 
 
 @contextmanager
-def _figure(
-    path: Path, rows: int, columns: int, title: str, size: tuple[float, float]
+def picture(
+    path: Path,
+    rows: int,
+    columns: int,
+    title: str,
+    size: tuple[float, float],
+    font: float = 10.5,
+    dpi: int = 150,
 ) -> Iterator[list[Axes]]:
     """Give the panels of a figure in the common style, and write it at the end."""
     from matplotlib import rc_context
@@ -240,7 +246,7 @@ def _figure(
     from matplotlib.figure import Figure
 
     style: dict[Any, Any] = {
-        "font.size": 10.5,
+        "font.size": font,
         "text.color": _INK,
         "text.parse_math": False,
         "axes.edgecolor": _GRID,
@@ -257,11 +263,12 @@ def _figure(
     }
     with rc_context(style):
         figure: Figure = Figure(figsize=size, layout="constrained", facecolor="white")
-        panels = figure.subplots(rows, columns, squeeze=False)
-        yield list(panels.flat)
+        yield list(figure.subplots(rows, columns, squeeze=False).flat)
         if title:
-            figure.suptitle(title, fontsize=12.5)
-        figure.savefig(path, dpi=150)
+            figure.suptitle(title, fontsize=font + 2)
+        # Without the software's version in it: the same numbers give the same file.
+        plain = {"Software": None} if path.suffix == ".png" else {}
+        figure.savefig(path, dpi=dpi, metadata=plain)
 
 
 def _curve(
