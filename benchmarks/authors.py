@@ -1,11 +1,11 @@
 """The authors' way of looping, written anew for timing.
 
 One process. A loop over the hubs, in it one over their workers: a worker gets a deep copy of
-its hub's model and a copy of its rows, goes through them in a random order, and every hub
-averages its workers' models parameter by parameter. Logistic regression is NumPy in double
-precision, neural networks are PyTorch modules that autograd differentiates. Two things are
-kinder than the original: workers draw from their own rows, not anew from all rows, and no
-loss is computed over all of a worker's rows.
+its hub's model and in every round new rows (a permutation of all rows, of which it copies its
+share), goes through them in a random order, and every hub averages its workers' models
+parameter by parameter. Logistic regression is NumPy in double precision, neural networks are
+PyTorch modules that autograd differentiates. One thing is kinder than the original: no loss
+is computed over all of a worker's rows.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from mll_flower.config import RunConfig
 from mll_flower.tasks.task import Task
 
 Floats = NDArray[np.float64]
+Rows = NDArray[np.int64]
 
 
 def authors_loop(values: dict[str, Any], hubs: int, rounds: int) -> Work:
@@ -33,19 +34,18 @@ def authors_loop(values: dict[str, Any], hubs: int, rounds: int) -> Work:
     task = Task.load(dataset=config.dataset, data_dir=config.data_dir or None, model=config.model)
     kind = _Logistic if config.model == "logistic" else _Module
     trainer = kind(task, config.learning_rate, config.batch_size)
-    rows = len(task.data.y_train) // sum(config.worker_counts())
+    total = len(task.data.y_train)
+    rows = total // sum(config.worker_counts())
     models = [trainer.start() for _ in counts]
 
     def work() -> int:
         steps = 0
         for _ in range(rounds):
-            worker = 0
             for hub, workers in enumerate(counts):
                 trained = []
                 for _ in range(workers):
-                    part = slice(worker * rows, (worker + 1) * rows)
+                    part = np.array(torch.randperm(total))[:rows]
                     trained.append(trainer.train(copy.deepcopy(models[hub]), part, config.tau))
-                    worker += 1
                     steps += config.tau
                 models[hub] = trainer.average(models[hub], trained)
         models[:] = [trainer.average(copy.deepcopy(model), models) for model in models]
@@ -66,8 +66,8 @@ class _Module:
         shape = self.task.data.input_shape
         return _Cnn(shape, self.task.data.classes) if self.task.model == "cnn" else None
 
-    def train(self, net: Any, part: slice, steps: int) -> Any:
-        x, y = self.x[part].clone(), self.y[part].clone()
+    def train(self, net: Any, part: Rows, steps: int) -> Any:
+        x, y = self.x[part], self.y[part]
         order = np.array(torch.randperm(len(x)))
         for step in range(steps):
             first = step * self.batch_size % max(1, len(x) - self.batch_size)
@@ -121,8 +121,8 @@ class _Logistic:
     def start(self) -> Any:
         return np.zeros(self.x.shape[1])
 
-    def train(self, theta: Any, part: slice, steps: int) -> Any:
-        x, y = self.x[part].copy(), self.y[part].copy()
+    def train(self, theta: Any, part: Rows, steps: int) -> Any:
+        x, y = self.x[part], self.y[part]
         order = np.array(torch.randperm(len(x)))
         for step in range(steps):
             first = step * self.batch_size % max(1, len(x) - self.batch_size)
