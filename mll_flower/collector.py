@@ -167,6 +167,7 @@ class DeadlineGrid(GridWrapper):
         """Seconds that the last round lasted."""
         self.late = 0.0
         """Seconds after its deadline at which the last round ended; negative if before."""
+        self._began = 0.0
         self._owed: dict[str, _Sent] = {}
         self._watched: set[str] = set()
         self._inbox: queue.Queue[tuple[str, Message | None]] = queue.Queue()
@@ -190,7 +191,8 @@ class DeadlineGrid(GridWrapper):
         if not asked:
             return []
         limit = self.seconds if timeout is None else min(self.seconds, timeout)
-        end = time.monotonic() + limit
+        self._began = time.monotonic()
+        end = self._began + limit
         self._collect(set(), until=0.0)  # replies of earlier rounds: freed, never averaged
         self._forget_expired()
         sent = self._send(asked, limit, end)
@@ -238,7 +240,9 @@ class DeadlineGrid(GridWrapper):
         if self._in_process:
             replies = list(self.grid.pull_messages(list(self._owed))) if self._owed else []
             if not replies and wait > 0:
-                time.sleep(min(self.poll, wait, 0.01))
+                # A hundredth of what the round has lasted: neither late nor in the nodes' way.
+                waited = time.monotonic() - self._began
+                time.sleep(min(self.poll, wait, max(0.004, 0.01 * waited)))
             return replies
         replies = []
         try:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from mll_flower.layout import Flat, Layout
 from mll_flower.tasks.engine_process import Pace
+from mll_flower.tasks.engine_stack import Stack
 
 if TYPE_CHECKING:
     from mll_flower.tasks.task import Task
@@ -104,6 +105,7 @@ class TorchTrainer:
         self.module = task.new_model()
         self.channels_last = channels_last_pays(self.module, self._x[0], batch_size)
         self._bind(layout)
+        self._stack = Stack.of(self.module) if task.has_plain_loss else None
         self._velocity = [torch.zeros_like(p) for p in self._parameters] if momentum else []
 
     def _bind(self, layout: Layout) -> None:
@@ -180,29 +182,40 @@ class TorchTrainer:
         return total / taken if taken else math.nan
 
     def _step(self, rows: Tensor, learning_rate: float) -> float:
-        loss = self._loss(self.module(self._batch(rows)), self._y.index_select(0, rows))
+        labels = self._y.index_select(0, rows)
+        if self._stack is not None:
+            with torch.inference_mode():
+                loss, slopes = self._stack.gradient(self._batch(rows), labels)
+                self._move(list(self._parameters), slopes, self._velocity, learning_rate)
+            return loss.item()
+        loss = self._loss(self.module(self._batch(rows)), labels)
         # Not through .grad: that would cost a zeroing, an addition and a read more a parameter.
         grads = torch.autograd.grad(loss, self._parameters, allow_unused=True)
-        parameters: list[Tensor] = list(self._parameters)
-        velocities = self._velocity
-        if any(grad is None for grad in grads):
-            used = [i for i, grad in enumerate(grads) if grad is not None]
-            parameters = [parameters[i] for i in used]
-            velocities = [velocities[i] for i in used] if velocities else []
-            grads = tuple(grads[i] for i in used)
+        used = [i for i, grad in enumerate(grads) if grad is not None]
         with torch.no_grad():
-            direction: list[Tensor] = list(grads)
-            if self._weight_decay:
-                # Not in place: two parameters may share one gradient tensor.
-                direction = list(
-                    torch._foreach_add(direction, parameters, alpha=self._weight_decay)
-                )
-            if velocities:
-                torch._foreach_mul_(velocities, self._momentum)
-                torch._foreach_add_(velocities, direction)
-                direction = velocities
-            torch._foreach_add_(parameters, direction, alpha=-learning_rate)
+            self._move(
+                [self._parameters[i] for i in used],
+                [grads[i] for i in used],
+                [self._velocity[i] for i in used] if self._velocity else [],
+                learning_rate,
+            )
         return loss.item()
+
+    def _move(
+        self,
+        parameters: list[Tensor],
+        direction: list[Tensor],
+        velocities: list[Tensor],
+        learning_rate: float,
+    ) -> None:
+        if self._weight_decay:
+            # Not in place: two parameters may share one gradient tensor.
+            direction = list(torch._foreach_add(direction, parameters, alpha=self._weight_decay))
+        if velocities:
+            torch._foreach_mul_(velocities, self._momentum)
+            torch._foreach_add_(velocities, direction)
+            direction = velocities
+        torch._foreach_add_(parameters, direction, alpha=-learning_rate)
 
     def _batch(self, rows: Tensor) -> Tensor:
         batch = self._x.index_select(0, rows)

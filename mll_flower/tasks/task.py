@@ -82,6 +82,11 @@ class Task:
             return functional.binary_cross_entropy_with_logits(output[:, 0], target)
         return functional.cross_entropy(output, y)
 
+    @property
+    def has_plain_loss(self) -> bool:
+        """Whether `loss` is the cross-entropy, neither that of ``logistic`` nor a subclass's."""
+        return type(self).loss is Task.loss and self.model != "logistic"
+
     def correct(self, output: Tensor, y: Tensor) -> Tensor:
         """Say for each row whether the model was right.
 

@@ -1,0 +1,102 @@
+"""Gradients by hand are autograd's, to the bit, and only stacks that are plainly such get them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from mll_flower.tasks.engine_stack import Stack
+from mll_flower.tasks.models import build_model
+
+
+def images(channels: int, size: int, last: bool) -> Tensor:
+    x = torch.randn(6, channels, size, size, generator=torch.Generator().manual_seed(1))
+    return x.contiguous(memory_format=torch.channels_last) if last else x
+
+
+def wide() -> nn.Sequential:
+    """Every option of the layers that is not the default."""
+    return nn.Sequential(
+        nn.Conv2d(4, 6, (3, 2), stride=2, padding=(2, 1), dilation=(1, 2), groups=2, bias=False),
+        nn.ReLU(inplace=True),
+        nn.MaxPool2d((3, 2), stride=(2, 1), padding=1, ceil_mode=True),
+        nn.Conv2d(6, 3, 1),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(3 * 4 * 6, 5),
+    )
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize(
+    ("make", "channels", "size"),
+    [
+        (lambda: build_model("cnn", (1, 12, 12), 5, 0), 1, 12),
+        (lambda: build_model("mlp", (2, 5, 5), 5, 0), 2, 5),
+        (wide, 4, 10),
+        (lambda: nn.Sequential(nn.ReLU(), nn.Flatten(), nn.Linear(50, 5)), 2, 5),
+    ],
+)
+def test_same_bits_as_autograd(
+    make: Callable[[], nn.Module], channels: int, size: int, last: bool
+) -> None:
+    torch.manual_seed(0)
+    module = make()
+    x, y = images(channels, size, last), torch.tensor([0, 1, 2, 3, 4, 0])
+    expected = functional.cross_entropy(module(x.clone()), y)
+    slopes = torch.autograd.grad(expected, list(module.parameters()))
+    stack = Stack.of(module)
+    assert stack is not None
+    with torch.inference_mode():
+        loss, found = stack.gradient(x.clone(memory_format=torch.preserve_format), y)
+    assert torch.equal(loss, expected.detach())
+    assert len(found) == len(slopes)
+    for a, b in zip(found, slopes, strict=True):
+        assert torch.equal(a, b)
+
+
+class Own(nn.Sequential):
+    pass
+
+
+def frozen() -> nn.Module:
+    module = nn.Sequential(nn.Flatten(), nn.Linear(4, 3), nn.Linear(3, 2))
+    module[1].weight.requires_grad_(False)
+    return module
+
+
+def tied() -> nn.Module:
+    module = nn.Sequential(nn.Flatten(), nn.Linear(3, 3), nn.Linear(3, 3))
+    module[2].weight = module[1].weight
+    return module
+
+
+def hooked() -> nn.Module:
+    module = nn.Sequential(nn.Flatten(), nn.Linear(4, 3))
+    module[1].register_forward_hook(lambda *args: None)
+    return module
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: nn.Linear(4, 2),
+        lambda: nn.Sequential(),
+        lambda: nn.Sequential(nn.Flatten()),
+        lambda: Own(nn.Linear(4, 2)),
+        lambda: nn.Sequential(nn.Linear(4, 2, bias=False)),
+        lambda: nn.Sequential(nn.Linear(4, 3), nn.Dropout(), nn.Linear(3, 2)),
+        lambda: nn.Sequential(nn.Conv2d(1, 2, 3, padding="same"), nn.Flatten()),
+        lambda: nn.Sequential(nn.Conv2d(1, 2, 3, padding=1, padding_mode="circular")),
+        lambda: nn.Sequential(nn.Sequential(nn.Linear(4, 2))),
+        frozen,
+        tied,
+        hooked,
+    ],
+)
+def test_anything_else_is_left_to_autograd(make: Callable[[], nn.Module]) -> None:
+    assert Stack.of(make()) is None
