@@ -50,7 +50,8 @@ def test_every_row_has_one_worker_and_the_seed_decides(
     assert all(np.array_equal(a, b) for a, b in zip(parts, again, strict=True))
     if spec == "iid":
         assert max(map(len, parts)) - min(map(len, parts)) <= 1
-    if workers > 1:
+    # A hub's only worker has the hub's rows, and two seeds may give hubs the same classes.
+    if workers > 1 and (spec != "by-hub" or max(sizes) > 1):
         other = partition(spec, labels, hub_of, seed + 1)
         assert not all(np.array_equal(a, b) for a, b in zip(parts, other, strict=True))
 
