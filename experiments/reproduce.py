@@ -35,11 +35,13 @@ class Outcome:
     failures: dict[str, str] = field(default_factory=dict)
 
 
-def plan(figures: Sequence[Figure], out: Path, data_dir: str, measured: bool = True) -> list[Job]:
+def plan(
+    figures: Sequence[Figure], out: Path, data_dir: str, processes: int = 1, measured: bool = True
+) -> list[Job]:
     """Return the runs that are still to be played, with estimates of their time."""
     configs = [s.config(seed) for f in figures for s in f.setups for seed in range(f.seeds)]
     jobs = missing(out, configs)
-    return estimate(jobs, data_dir, out) if jobs and measured else jobs
+    return estimate(jobs, data_dir, out, processes) if jobs and measured else jobs
 
 
 def reproduce(

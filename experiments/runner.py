@@ -158,10 +158,13 @@ def play_all(
     return failures
 
 
-def estimate(jobs: Sequence[Job], data_dir: str, out: Path) -> list[Job]:
-    """Return the jobs with estimates of their time, from the speed of each model here."""
+def estimate(jobs: Sequence[Job], data_dir: str, out: Path, processes: int = 1) -> list[Job]:
+    """Return the jobs with estimates of their time, from the speed of each model here.
+
+    As many processes measure at the same time as will run: they share caches and memory.
+    """
     speeds: dict[tuple[Any, ...], tuple[float, float]] = {}
-    player = _Player(data_dir, out / "data")
+    players = [_Player(data_dir, out / "data") for _ in range(max(1, min(processes, len(jobs))))]
     try:
         for job in jobs:
             kind = _kind(job.config)
@@ -169,14 +172,25 @@ def estimate(jobs: Sequence[Job], data_dir: str, out: Path) -> list[Job]:
                 # A small network of the same task: the partition must not cost a minute.
                 config = replace(job.config, hubs=1, workers_per_hub="10", partition="iid")
                 config = replace(config, graph="complete", mixing="auto", rates="1", tau=1)
-                player.pipe.send(("measure", asdict(config)))
-                speed, error = player.pipe.recv()
-                if error is not None:
-                    raise ValueError(f"{job.config.model} on {job.config.dataset}: {error}")
-                speeds[kind] = speed
+                speeds[kind] = _measure(players, config)
     finally:
-        player.stop()
+        for player in players:
+            player.stop()
     return [replace(job, seconds=_seconds(job.config, *speeds[_kind(job.config)])) for job in jobs]
+
+
+def _measure(players: Sequence[_Player], config: RunConfig) -> tuple[float, float]:
+    """Seconds of a step and of a row that is evaluated, in the slowest of the processes."""
+    for player in players:
+        player.pipe.send(("measure", asdict(config)))
+    steps, rows = [], []
+    for player in players:
+        speed, error = player.pipe.recv()
+        if error is not None:
+            raise ValueError(f"{config.model} on {config.dataset}: {error}")
+        steps.append(speed[0])
+        rows.append(speed[1])
+    return max(steps), max(rows)
 
 
 def _kind(config: RunConfig) -> tuple[Any, ...]:

@@ -62,7 +62,7 @@ def reproduce(
 
     chosen = figures(figure, model, scale, seeds, _pairs(overrides or []))
     out, data = out.absolute(), str(Path(data_dir).absolute())
-    todo = plan(chosen, out, data)
+    todo = plan(chosen, out, data, jobs)
     runs = sum(len(f.setups) * f.seeds for f in chosen)
     seconds = wall_time(todo, jobs)
     console.print(
