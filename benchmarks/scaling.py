@@ -107,13 +107,16 @@ def grow(data: dict[str, str], choice: Namespace, folder: Path) -> None:
         medians = [found[count].median for count in choice.workers]
         text += f"- {way}: {_fit(choice.workers, medians)}\n"
         series[way] = (choice.workers, medians)
-    most = max(choice.workers)
-    peak = max(found[most] for found in peaks.values())
-    holds = "yes" if peak < 2000 else "**no**"
-    text += f"- {most:,} CNN workers under 2 GB: {holds} (at most {number(peak)} MB, all processes)"
+    most, least = max(choice.workers), min(choice.workers)
+    for way, found in peaks.items():
+        holds = "yes" if found[most] < 2000 else "**no**"
+        text += (
+            f"- {most:,} CNN workers under 2 GB, {way}: {holds} ({number(found[most])} MB, of which "
+            f"{number(found[most] - found[least])} MB came with the last {most - least:,} workers)\n"
+        )
     picture = figure(choice.docs, "scaling")
     lines(picture, series, "workers", "seconds a round (one slot of the CNN)")
-    write(choice.docs, "scaling", text + f"\n\n![scaling](figures/{picture.name})")
+    write(choice.docs, "scaling", text + f"\n![scaling](figures/{picture.name})")
 
 
 def _fit(counts: list[int], medians: list[float]) -> str:
