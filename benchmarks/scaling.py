@@ -110,10 +110,9 @@ def grow(data: dict[str, str], choice: Namespace, folder: Path) -> None:
     most, least = max(choice.workers), min(choice.workers)
     for way, found in peaks.items():
         holds = "yes" if found[most] < 2000 else "**no**"
-        text += (
-            f"- {most:,} CNN workers under 2 GB, {way}: {holds} ({number(found[most])} MB, of which "
-            f"{number(found[most] - found[least])} MB came with the last {most - least:,} workers)\n"
-        )
+        more = number(found[most] - found[least])
+        text += f"- {most:,} CNN workers under 2 GB, {way}: {holds} ({number(found[most])} MB, "
+        text += f"of which {more} MB came with the last {most - least:,} workers)\n"
     picture = figure(choice.docs, "scaling")
     lines(picture, series, "workers", "seconds a round (one slot of the CNN)")
     write(choice.docs, "scaling", text + f"\n![scaling](figures/{picture.name})")
