@@ -108,10 +108,10 @@ def grow(data: dict[str, str], choice: Namespace, folder: Path) -> None:
         text += f"- {way}: {_fit(choice.workers, medians)}\n"
         series[way] = (choice.workers, medians)
     most, least = max(choice.workers), min(choice.workers)
-    for way, peak in peaks.items():
-        holds = "yes" if peak[most] < 2000 else "**no**"
-        more = number(peak[most] - peak[least])
-        text += f"- {most:,} CNN workers under 2 GB, {way}: {holds} ({number(peak[most])} MB, "
+    for way, sizes in peaks.items():
+        holds = "yes" if sizes[most] < 2000 else "**no**"
+        more = number(sizes[most] - sizes[least])
+        text += f"- {most:,} CNN workers under 2 GB, {way}: {holds} ({number(sizes[most])} MB, "
         text += f"of which {more} MB came with the last {most - least:,} workers)\n"
     picture = figure(choice.docs, "scaling")
     lines(picture, series, "workers", "seconds a round (one slot of the CNN)")
