@@ -87,10 +87,6 @@ class Layout:
             tuple(str(array.dtype) for array in arrays.values()),
         )
 
-    def slices(self) -> list[tuple[str, slice]]:
-        """For each array, its dtype and its place in that dtype's vector."""
-        return [(place.dtype, place.slice) for place in self.places]
-
     @cached_property
     def places(self) -> list[Place]:
         """Where each array is in a flat model."""
@@ -105,8 +101,8 @@ class Layout:
     def empty(self) -> Flat:
         """Return an uninitialised flat model."""
         sizes: dict[str, int] = {}
-        for dtype, place in self.slices():
-            sizes[dtype] = place.stop
+        for place in self.places:
+            sizes[place.dtype] = place.slice.stop
         return {dtype: np.empty(size, dtype=dtype) for dtype, size in sizes.items()}
 
     def mismatch(self, arrays: Mapping[str, Array | Vector]) -> str | None:
@@ -125,8 +121,8 @@ class Layout:
     def flatten(self, arrays: Mapping[str, Array | Vector]) -> Flat:
         """Copy ``arrays`` into a flat model."""
         flat = self.empty()
-        for name, (dtype, place) in zip(self.names, self.slices(), strict=True):
-            flat[dtype][place] = _vector(arrays[name])
+        for place in self.places:
+            flat[place.dtype][place.slice] = _vector(arrays[place.name])
         return flat
 
     def columns(
@@ -142,10 +138,8 @@ class Layout:
     def arrays(self, flat: Flat) -> dict[str, Vector]:
         """Views of a flat model under its names and in its shapes."""
         return {
-            name: flat[dtype][place].reshape(shape)
-            for name, shape, (dtype, place) in zip(
-                self.names, self.shapes, self.slices(), strict=True
-            )
+            place.name: flat[place.dtype][place.slice].reshape(shape)
+            for place, shape in zip(self.places, self.shapes, strict=True)
         }
 
     def record(self, flat: Flat) -> ArrayRecord:

@@ -49,24 +49,27 @@ class Stack:
         self._layers = layers
 
     @classmethod
-    def of(cls, module: nn.Module) -> Stack | None:
-        """Give the stack that a module is; None if it is not plainly one."""
-        if type(module) is not nn.Sequential or not len(module):
+    def of(cls, module: nn.Module, dims: int) -> Stack | None:
+        """Give the stack that a module is for batches of so many dimensions.
+
+        None if it is not plainly one: autograd takes whatever this does not.
+        """
+        if type(module) is not nn.Sequential or _hooks(module):
             return None
         layers: list[_Layer] = []
         for part in module:
             kind = _KINDS.get(type(part))
-            if kind is None or _hooks(part) or not kind.takes(part):
+            if kind is None or _hooks(part) or not kind.takes(part, dims):
                 return None
             layers.append(kind(part))
-        stack = cls(layers)
+            dims = 2 if kind is _Flatten else dims
         parameters = list(module.parameters())
         own = [parameter for layer in layers for parameter in layer.parameters]
         # The same parameters in the same order, none twice and none frozen.
         same = len(own) == len(parameters) and all(
             a is b and b.requires_grad for a, b in zip(own, parameters, strict=True)
         )
-        return stack if same and own and not _hooks(module) else None
+        return cls(layers) if same and own and dims == 2 else None
 
     def gradient(self, x: Tensor, labels: Tensor) -> tuple[Tensor, list[Tensor]]:
         """Give the loss and its slopes in the parameters, in their order; ``x`` may be changed."""
@@ -100,8 +103,8 @@ class _Convolution:
         self._channels = [part.out_channels]
 
     @staticmethod
-    def takes(part: Any) -> bool:
-        return part.padding_mode == "zeros" and not isinstance(part.padding, str)
+    def takes(part: Any, dims: int) -> bool:
+        return dims == 4 and part.padding_mode == "zeros" and not isinstance(part.padding, str)
 
     def forward(self, x: Tensor) -> Tensor:
         self._x = x
@@ -119,8 +122,8 @@ class _Linear:
         self._weight, self._bias = self.parameters = [part.weight, part.bias]
 
     @staticmethod
-    def takes(part: Any) -> bool:
-        return part.bias is not None
+    def takes(part: Any, dims: int) -> bool:
+        return dims == 2 and part.bias is not None
 
     def forward(self, x: Tensor) -> Tensor:
         self._x = x
@@ -132,17 +135,15 @@ class _Linear:
 
 
 class _MaxPool:
-    parameters: list[Tensor]
-
     def __init__(self, part: Any) -> None:
-        self.parameters = []
+        self.parameters: list[Tensor] = []
         size, stride = _pair(part.kernel_size), _pair(part.stride)
         padding, dilation = _pair(part.padding), _pair(part.dilation)
         self._how = (size, stride, padding, dilation, part.ceil_mode)
 
     @staticmethod
-    def takes(part: Any) -> bool:
-        return not part.return_indices
+    def takes(part: Any, dims: int) -> bool:
+        return dims == 4 and not part.return_indices
 
     def forward(self, x: Tensor) -> Tensor:
         self._x = x
@@ -159,7 +160,7 @@ class _Relu:
         self.parameters: list[Tensor] = []
 
     @staticmethod
-    def takes(part: Any) -> bool:
+    def takes(part: Any, dims: int) -> bool:
         return True
 
     def forward(self, x: Tensor) -> Tensor:
@@ -176,7 +177,7 @@ class _Flatten:
         self.parameters: list[Tensor] = []
 
     @staticmethod
-    def takes(part: Any) -> bool:
+    def takes(part: Any, dims: int) -> bool:
         return bool(part.start_dim == 1 and part.end_dim == -1)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -105,7 +105,7 @@ class TorchTrainer:
         self.module = task.new_model()
         self.channels_last = channels_last_pays(self.module, self._x[0], batch_size)
         self._bind(layout)
-        self._stack = Stack.of(self.module) if task.has_plain_loss else None
+        self._stack = Stack.of(self.module, self._x.dim()) if task.has_plain_loss else None
         self._velocity = [torch.zeros_like(p) for p in self._parameters] if momentum else []
 
     def _bind(self, layout: Layout) -> None:
@@ -122,10 +122,10 @@ class TorchTrainer:
         views: dict[int, Tensor] = {}
         # state_dict visits a module as often as it is reachable, so shared tensors come twice.
         tensors = self.module.state_dict(keep_vars=True)
-        for (name, tensor), shape, (dtype, place) in zip(
-            tensors.items(), layout.shapes, layout.slices(), strict=True
+        for (name, tensor), shape, place in zip(
+            tensors.items(), layout.shapes, layout.places, strict=True
         ):
-            view = self._row[dtype][place].view(shape)
+            view = self._row[place.dtype][place.slice].view(shape)
             if id(tensor) in views:
                 self._ties.append((view, views[id(tensor)]))
                 continue

@@ -49,7 +49,7 @@ def test_same_bits_as_autograd(
     x, y = images(channels, size, last), torch.tensor([0, 1, 2, 3, 4, 0])
     expected = functional.cross_entropy(module(x.clone()), y)
     slopes = torch.autograd.grad(expected, list(module.parameters()))
-    stack = Stack.of(module)
+    stack = Stack.of(module, 4)
     assert stack is not None
     with torch.inference_mode():
         loss, found = stack.gradient(x.clone(memory_format=torch.preserve_format), y)
@@ -99,4 +99,13 @@ def hooked() -> nn.Module:
     ],
 )
 def test_anything_else_is_left_to_autograd(make: Callable[[], nn.Module]) -> None:
-    assert Stack.of(make()) is None
+    assert all(Stack.of(make(), dims) is None for dims in (2, 4))
+
+
+def test_layers_take_batches_of_their_own_dimensions() -> None:
+    rows = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
+    assert Stack.of(rows, 2) is not None
+    # Over the last dimension of images: autograd can, the kernel for rows cannot.
+    mixed = nn.Sequential(nn.Linear(4, 3), nn.Flatten(), nn.Linear(12, 2))
+    assert Stack.of(mixed, 4) is None
+    assert Stack.of(nn.Sequential(nn.Conv2d(1, 2, 3)), 4) is None
