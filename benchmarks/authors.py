@@ -1,11 +1,14 @@
 """The authors' way of looping, written anew for timing.
 
 One process. A loop over the hubs, in it one over their workers: a worker gets a deep copy of
-its hub's model and in every round new rows (a permutation of all rows, of which it copies its
-share), goes through them in a random order, and every hub averages its workers' models
-parameter by parameter. Logistic regression is NumPy in double precision, neural networks are
-PyTorch modules that autograd differentiates. One thing is kinder than the original: no loss
-is computed over all of a worker's rows.
+its hub's model, goes through its rows in a random order, and every hub averages its workers'
+models parameter by parameter. Logistic regression is NumPy in double precision, neural networks
+are PyTorch modules that autograd differentiates.
+
+Two things are kinder than the original. No loss is computed over all of a worker's rows. And
+workers keep their rows: the original draws them anew in every round (a permutation of all rows,
+of which a worker copies its share), which over rounds of tau epochs costs little a step, and over
+the rounds of tau steps that are measured here would cost much; ``redraw`` does so all the same.
 """
 
 from __future__ import annotations
@@ -24,10 +27,9 @@ from mll_flower.config import RunConfig
 from mll_flower.tasks.task import Task
 
 Floats = NDArray[np.float64]
-Rows = NDArray[np.int64]
 
 
-def authors_loop(values: dict[str, Any], hubs: int, rounds: int) -> Work:
+def authors_loop(values: dict[str, Any], hubs: int, rounds: int, redraw: bool = False) -> Work:
     """Set up rounds of some of a run's hubs, and a mixing; the work is worker-steps."""
     config = RunConfig.read(values)
     counts = config.worker_counts()[:hubs]
@@ -38,14 +40,20 @@ def authors_loop(values: dict[str, Any], hubs: int, rounds: int) -> Work:
     rows = total // sum(config.worker_counts())
     models = [trainer.start() for _ in counts]
 
+    def draw() -> tuple[Any, Any]:
+        part = np.array(torch.randperm(total))[:rows]
+        return trainer.x[part], trainer.y[part]
+
+    kept = [[] if redraw else [draw() for _ in range(workers)] for workers in counts]
+
     def work() -> int:
         steps = 0
         for _ in range(rounds):
             for hub, workers in enumerate(counts):
                 trained = []
-                for _ in range(workers):
-                    part = np.array(torch.randperm(total))[:rows]
-                    trained.append(trainer.train(copy.deepcopy(models[hub]), part, config.tau))
+                for worker in range(workers):
+                    x, y = draw() if redraw else kept[hub][worker]
+                    trained.append(trainer.train(copy.deepcopy(models[hub]), x, y, config.tau))
                     steps += config.tau
                 models[hub] = trainer.average(models[hub], trained)
         models[:] = [trainer.average(copy.deepcopy(model), models) for model in models]
@@ -66,8 +74,7 @@ class _Module:
         shape = self.task.data.input_shape
         return _Cnn(shape, self.task.data.classes) if self.task.model == "cnn" else None
 
-    def train(self, net: Any, part: Rows, steps: int) -> Any:
-        x, y = self.x[part], self.y[part]
+    def train(self, net: Any, x: Any, y: Any, steps: int) -> Any:
         order = np.array(torch.randperm(len(x)))
         for step in range(steps):
             first = step * self.batch_size % max(1, len(x) - self.batch_size)
@@ -121,8 +128,7 @@ class _Logistic:
     def start(self) -> Any:
         return np.zeros(self.x.shape[1])
 
-    def train(self, theta: Any, part: Rows, steps: int) -> Any:
-        x, y = self.x[part], self.y[part]
+    def train(self, theta: Any, x: Floats, y: Any, steps: int) -> Any:
         order = np.array(torch.randperm(len(x)))
         for step in range(steps):
             first = step * self.batch_size % max(1, len(x) - self.batch_size)

@@ -41,6 +41,7 @@ from benchmarks.team import Team
 
 AUTHORS = "the authors' loop, one process, all cores"
 ALONE = "the authors' loop, one process, one thread"
+REDRAWN = "the same, all cores, rows drawn anew in every round"
 BARE = "bare PyTorch loop, a process a core"
 ENGINE = "our engine without Flower, a process a core"
 OURS = 'flwr run, pool = "hub"'
@@ -93,8 +94,10 @@ def measure(model: str, data: dict[str, str], choice: Namespace, folder: Path) -
         team = partial(_team, stack)
         # Slices of a second or so: a few of the hubs, more rounds of the faster model.
         rounds = 1 if brief else 25
-        authors = team(authors_loop, [(values, min(2, choice.hubs), rounds)], cores())
-        alone = team(authors_loop, [(values, min(2, choice.hubs), rounds)])
+        loop = (values, min(2, choice.hubs), rounds)
+        authors = team(authors_loop, [loop], cores())
+        alone = team(authors_loop, [loop])
+        redrawn = team(authors_loop, [(*loop, True)], cores())
         loose = team(bare_loop, [(values, 20 if choice.quick else 100)] * cores())
         engine = team(engine_loop, [(values, share[:1], q * rounds) for share in shares])
         size = 256 if choice.quick else 1024
@@ -103,6 +106,7 @@ def measure(model: str, data: dict[str, str], choice: Namespace, folder: Path) -
         cases: dict[str, Callable[[], float]] = {
             AUTHORS: partial(authors.microseconds, messages),
             ALONE: partial(alone.microseconds, messages),
+            REDRAWN: partial(redrawn.microseconds, messages),
             BARE: partial(loose.microseconds, messages),
             ENGINE: partial(engine.microseconds, messages),
             OURS: ours,

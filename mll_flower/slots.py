@@ -61,17 +61,20 @@ class _Streams:
     def __init__(self, seed: int, purpose: int) -> None:
         self._seed, self._purpose = seed, purpose
         self._generator = _stream(seed, 0, 0, purpose)
-
-    def __call__(self, worker: int, round: int) -> np.random.Generator:
-        start = {"counter": _ZEROS, "key": _key(self._seed, worker, round, self._purpose)}
-        self._generator.bit_generator.state = {
+        self._bits = self._generator.bit_generator
+        self._start: dict[str, Any] = {"counter": _ZEROS}
+        self._state = {
             "bit_generator": "Philox",
-            "state": start,
+            "state": self._start,
             "buffer": _ZEROS,
             "buffer_pos": len(_ZEROS),  # all used up: the first draw fills it
             "has_uint32": 0,
             "uinteger": 0,
         }
+
+    def __call__(self, worker: int, round: int) -> np.random.Generator:
+        self._start["key"] = _key(self._seed, worker, round, self._purpose)
+        self._bits.state = self._state
         return self._generator
 
 

@@ -77,7 +77,7 @@ def play_round(
         if len(failed) == len(v):
             return hub, failed
         arrived = [place not in failed for place in range(len(v))]
-        kept = absent_factors(v, arrived, absent)[1]
+        kept = absent_factors(v, arrived, absent)[1] if failed else 0.0
         if kept > 0:
             total.add(hub, kept)
         average = total.result()

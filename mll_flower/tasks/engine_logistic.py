@@ -71,6 +71,9 @@ class LogisticTrainer:
         self._gradient = _aligned(features + 1)
         self._velocity = _aligned(features + 1)
         self._decay = _aligned(features + 1)
+        # Views that every step needs.
+        self._weights, self._slopes = self._vector[:-1], self._gradient[:-1]
+        self._transposed = self._batch.T
 
     def steps(
         self,
@@ -97,9 +100,14 @@ class LogisticTrainer:
         float
             Mean over the steps of the loss before the step; nan if there are none.
         """
-        weights, gradient, x = self._vector[:-1], self._gradient, self._x
-        batch, slope, ones = self._batch, self._slope, self._ones
-        transposed, vector, slopes = batch.T, self._vector, gradient[:-1]
+        vector, weights, gradient, slopes = (
+            self._vector,
+            self._weights,
+            self._gradient,
+            self._slopes,
+        )
+        x, batch, transposed = self._x, self._batch, self._transposed
+        slope, ones = self._slope, self._ones
         signs = self._sign.take(batches)
         logits = np.empty(batches.shape, dtype=np.float32)
         plain = not (self._momentum or self._weight_decay)
@@ -109,7 +117,7 @@ class LogisticTrainer:
         if self._momentum:
             self._velocity.fill(0)
         taken = 0
-        for rows, sign, logit in pace(list(zip(batches, signs, logits, strict=True))):
+        for rows, sign, logit in pace(zip(batches, signs, logits, strict=True)):
             # "clip" only spares a copy: the rows are known to be in range.
             x.take(rows, axis=0, out=batch, mode="clip")
             batch.dot(weights, out=logit)
