@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import shutil
 import time
@@ -13,11 +14,15 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from experiments.derived import is_derived, make
 from mll_flower.config import RunConfig
 
 # Seconds that a measurement of speed takes at least.
 _MEASURE = 0.4
+# Steps of a round beyond which its own cost is little a step.
+LONG_ROUND = 8
 # A model larger than this is not kept: it can be made again, and there are hundreds of runs.
 _KEEP_BYTES = 1 << 20
 
@@ -76,8 +81,8 @@ def play(config: RunConfig, folder: Path) -> float:
     values = config.to_run_config()
     with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):  # there is a bar
         # A figure draws its runs together: four pictures for each of hundreds would take
-        # longer than many of the runs.
-        run_network(InProcessGrid(app, nodes, values), values, plots=False)
+        # longer than many of the runs. One thread: the other cores have runs of their own.
+        run_network(InProcessGrid(app, nodes, values), values, plots=False, threads=1)
     model = part / "model.safetensors"
     if model.stat().st_size > _KEEP_BYTES:
         model.unlink()
@@ -94,21 +99,27 @@ def part_folder(folder: Path, process: int | None) -> Path:
 
 
 def measure(config: RunConfig) -> tuple[float, float]:
-    """Measure the seconds that a step takes here, and the evaluation of a row."""
+    """Measure the seconds that a step takes here, in rounds of tau, and the evaluation of a row."""
     from client_app.app import engine_of
 
     engine = engine_of(config)
     model = engine.initial()
+    tau = min(config.tau, LONG_ROUND)
+
+    def rounds(steps: int) -> None:
+        count = steps // tau
+        taken = np.full((count, 1), tau)
+        engine.run_hub(model, [0], [1.0], range(count), taken, [1e-4] * count)
+
     engine.train(model, 0, 1, 1, 1e-4)
     engine.evaluate(model, "test", limit=16, threads=1)
-    step = _each(lambda steps: engine.train(model, 0, 1, steps, 1e-4))
-    row = _each(lambda rows: engine.evaluate(model, "test", limit=rows, threads=1))
+    step = _each(rounds, math.lcm(8, tau))
+    row = _each(lambda rows: engine.evaluate(model, "test", limit=rows, threads=1), 8)
     return step, row
 
 
-def _each(work: Callable[[int], object]) -> float:
-    """Seconds of one of many: as many as take a while."""
-    many = 8
+def _each(work: Callable[[int], object], many: int) -> float:
+    """Seconds of one of many, at least so many: as many as take a while."""
     while True:
         started = time.perf_counter()
         work(many)

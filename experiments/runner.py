@@ -15,13 +15,15 @@ from typing import Any
 
 from experiments.cache import is_there, run_folder
 from experiments.derived import FEW_TESTS, is_derived
-from experiments.playing import part_folder, serve
+from experiments.playing import LONG_ROUND, part_folder, serve
 from mll_flower.config import RunConfig
 
 # Seconds between two looks at how far the runs are.
 _LOOK = 0.5
 # A test set and the rows of a training set are about this large; for estimates alone.
 _TEST_ROWS, _TRAIN_ROWS = 10_000, 60_000
+# Seconds of a message, apart from the steps that it asks for: about, for estimates alone.
+_MESSAGE = 0.002
 
 
 @dataclass
@@ -171,7 +173,7 @@ def estimate(jobs: Sequence[Job], data_dir: str, out: Path, processes: int = 1) 
             if kind not in speeds:
                 # A small network of the same task: the partition must not cost a minute.
                 config = replace(job.config, hubs=1, workers_per_hub="10", partition="iid")
-                config = replace(config, graph="complete", mixing="auto", rates="1", tau=1)
+                config = replace(config, graph="complete", mixing="auto", rates="1")
                 speeds[kind] = _measure(players, config)
     finally:
         for player in players:
@@ -194,15 +196,18 @@ def _measure(players: Sequence[_Player], config: RunConfig) -> tuple[float, floa
 
 
 def _kind(config: RunConfig) -> tuple[Any, ...]:
-    return config.model, config.dataset, config.batch_size, config.momentum > 0
+    tau = min(config.tau, LONG_ROUND)
+    return config.model, config.dataset, config.batch_size, config.momentum > 0, tau
 
 
 def _seconds(config: RunConfig, step: float, row: float) -> float:
     steps = float(config.network().p.sum()) * config.slots
-    every = config.evaluate_every or config.tau * config.q
+    mixing = config.tau * config.q
+    every = config.evaluate_every or mixing
     train = config.evaluate_limit or _TRAIN_ROWS
     test = FEW_TESTS if is_derived(config.dataset) else _TEST_ROWS
-    return steps * step + (1 + config.slots / every) * (train + test) * row
+    messages = config.hubs * config.slots / mixing
+    return steps * step + messages * _MESSAGE + (1 + config.slots / every) * (train + test) * row
 
 
 def wall_time(jobs: Sequence[Job], processes: int) -> float:

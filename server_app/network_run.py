@@ -33,6 +33,7 @@ def run_network(
     values: Mapping[str, Any],
     on_message: Callable[[], None] | None = None,
     plots: bool = True,
+    threads: int | None = None,
 ) -> Path:
     """Run the network that a run config describes; return where the results are.
 
@@ -46,8 +47,10 @@ def run_network(
         Called after each message's round.
     plots : bool
         Whether to draw the run when it has ended.
+    threads : int, optional
+        How many an evaluation uses; all cores if None.
     """
-    run = _NetworkRun(grid, RunConfig.from_run_config(values), on_message)
+    run = _NetworkRun(grid, RunConfig.from_run_config(values), on_message, threads)
     output = run.play()
     if plots:
         plot_run(output)
@@ -58,10 +61,15 @@ class _NetworkRun:
     """The parts of a run, and what happens after each of its rounds."""
 
     def __init__(
-        self, grid: Grid, config: RunConfig, on_message: Callable[[], None] | None
+        self,
+        grid: Grid,
+        config: RunConfig,
+        on_message: Callable[[], None] | None,
+        threads: int | None,
     ) -> None:
         self.grid = grid
         self.on_message = on_message
+        self.threads = threads
         self.config = config
         self.engine = engine_of(config)
         self.workers, examples = self._ask_nodes()
@@ -207,9 +215,9 @@ class _NetworkRun:
 
     def _evaluate(self, rounds: list[Round], model: Flat) -> None:
         started = time.monotonic()
-        limit = self.config.evaluate_limit or None
-        train_loss, _ = self.engine.evaluate(model, "train", limit=limit, threads=None)
-        test_loss, accuracy = self.engine.evaluate(model, "test", threads=None)
+        limit, threads = self.config.evaluate_limit or None, self.threads
+        train_loss, _ = self.engine.evaluate(model, "train", limit=limit, threads=threads)
+        test_loss, accuracy = self.engine.evaluate(model, "test", threads=threads)
         self.recorder.evaluation(
             rounds, train_loss, test_loss, accuracy, time.monotonic() - started
         )
