@@ -8,6 +8,7 @@ convolution's own kernel and may differ from it in the last bits.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import torch
@@ -31,10 +32,11 @@ class _Layer(Protocol):
 
     def forward(self, x: Tensor) -> Tensor: ...
 
-    def backward(self, slope: Tensor, first: bool) -> tuple[Tensor, list[Tensor]]:
-        """Take the slope of the loss in the output, give those in the input and parameters.
+    def backward(self, slope: Tensor, first: bool, slopes: Sequence[Tensor]) -> Tensor:
+        """Take the slope of the loss in the output, give that in the input.
 
-        The first layer need not give the slope in its input.
+        Those in the parameters are written into ``slopes``. The first layer need not give the
+        slope in its input.
         """
 
 
@@ -73,19 +75,24 @@ class Stack:
         )
         return cls(layers) if same and own and dims == 2 else None
 
-    def gradient(self, x: Tensor, labels: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """Give the loss and its slopes in the parameters, in their order; ``x`` may be changed."""
+    def gradient(self, x: Tensor, labels: Tensor, slopes: Sequence[Tensor]) -> Tensor:
+        """Give the loss; ``x`` may be changed.
+
+        Its slopes in the parameters are written into ``slopes``, in the parameters' order.
+        """
         for layer in self._layers:
             x = layer.forward(x)
         chances = _log_softmax(x, 1, False)
         loss, weight = _nll(chances, labels, None, _MEAN, _IGNORED)
         slope = _nll_back(torch.ones_like(loss), chances, labels, None, _MEAN, _IGNORED, weight)
         slope = _log_softmax_back(slope, chances, 1, chances.dtype)
-        slopes: list[Tensor] = []
+        end = len(slopes)
         for place in reversed(range(len(self._layers))):
-            slope, own = self._layers[place].backward(slope, place == 0)
-            slopes[:0] = own
-        return loss, slopes
+            layer = self._layers[place]
+            start = end - len(layer.parameters)
+            slope = layer.backward(slope, place == 0, slopes[start:end])
+            end = start
+        return loss  # type: ignore[no-any-return]
 
 
 def _hooks(part: nn.Module) -> bool:
@@ -113,12 +120,15 @@ class _Convolution:
         made: Tensor = _convolve(x, self._weight, self._bias, *self._how)
         return made
 
-    def backward(self, slope: Tensor, first: bool) -> tuple[Tensor, list[Tensor]]:
+    def backward(self, slope: Tensor, first: bool, slopes: Sequence[Tensor]) -> Tensor:
         wanted = [not first, True, False]
         before, weight, _ = _convolve_back(
             slope, self._x, self._weight, self._channels, *self._how, wanted
         )
-        return before, [weight] if self._bias is None else [weight, slope.sum((0, 2, 3))]
+        slopes[0].copy_(weight)
+        if self._bias is not None:
+            torch.sum(slope, (0, 2, 3), out=slopes[1])
+        return before  # type: ignore[no-any-return]
 
 
 class _Linear:
@@ -133,9 +143,10 @@ class _Linear:
         self._x = x
         return torch.addmm(self._bias, x, self._weight.t())
 
-    def backward(self, slope: Tensor, first: bool) -> tuple[Tensor, list[Tensor]]:
-        before = slope if first else slope.mm(self._weight)
-        return before, [slope.t().mm(self._x), slope.sum(0)]
+    def backward(self, slope: Tensor, first: bool, slopes: Sequence[Tensor]) -> Tensor:
+        torch.mm(slope.t(), self._x, out=slopes[0])
+        torch.sum(slope, 0, out=slopes[1])
+        return slope if first else slope.mm(self._weight)
 
 
 class _MaxPool:
@@ -155,8 +166,9 @@ class _MaxPool:
         made, self._places = _pool(x, *self._how)
         return made
 
-    def backward(self, slope: Tensor, first: bool) -> tuple[Tensor, list[Tensor]]:
-        return _pool_back(slope, self._x, *self._how, self._places), []
+    def backward(self, slope: Tensor, first: bool, slopes: Sequence[Tensor]) -> Tensor:
+        before: Tensor = _pool_back(slope, self._x, *self._how, self._places)
+        return before
 
 
 class _Relu:
@@ -172,8 +184,9 @@ class _Relu:
         self._y = x.relu_()
         return self._y
 
-    def backward(self, slope: Tensor, first: bool) -> tuple[Tensor, list[Tensor]]:
-        return _relu_back(slope, self._y, 0), []
+    def backward(self, slope: Tensor, first: bool, slopes: Sequence[Tensor]) -> Tensor:
+        before: Tensor = _relu_back(slope, self._y, 0)
+        return before
 
 
 class _Flatten:
@@ -190,8 +203,8 @@ class _Flatten:
         self._format = torch.channels_last if images else torch.contiguous_format
         return x.flatten(1)
 
-    def backward(self, slope: Tensor, first: bool) -> tuple[Tensor, list[Tensor]]:
-        return slope.view(self._shape).contiguous(memory_format=self._format), []
+    def backward(self, slope: Tensor, first: bool, slopes: Sequence[Tensor]) -> Tensor:
+        return slope.view(self._shape).contiguous(memory_format=self._format)
 
 
 def _pair(value: Any) -> Any:

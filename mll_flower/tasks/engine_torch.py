@@ -105,8 +105,17 @@ class TorchTrainer:
         self.module = task.new_model()
         self.channels_last = channels_last_pays(self.module, self._x[0], batch_size)
         self._bind(layout)
+        self._moved: list[Tensor] = list(self._parameters)
         self._stack = Stack.of(self.module, self._x.dim()) if task.has_plain_loss else None
-        self._velocity = [torch.zeros_like(p) for p in self._parameters] if momentum else []
+        if self._stack is not None:
+            # Such a module is its parameters alone: the whole row is moved at once.
+            self._moved = list(self._row.values())
+            self._slope = {dtype: torch.zeros_like(row) for dtype, row in self._row.items()}
+            self._slopes = [
+                self._slope[place.dtype][place.slice].view(shape)
+                for place, shape in zip(layout.places, layout.shapes, strict=True)
+            ]
+        self._velocity = [torch.zeros_like(x) for x in self._moved] if momentum else []
 
     def _bind(self, layout: Layout) -> None:
         """Make every tensor of the module a view of the row."""
@@ -185,8 +194,9 @@ class TorchTrainer:
         labels = self._y.index_select(0, rows)
         if self._stack is not None:
             with torch.inference_mode():
-                loss, slopes = self._stack.gradient(self._batch(rows), labels)
-                self._move(list(self._parameters), slopes, self._velocity, learning_rate)
+                loss = self._stack.gradient(self._batch(rows), labels, self._slopes)
+                slope = list(self._slope.values())
+                self._move(self._moved, slope, self._velocity, learning_rate)
             return loss.item()
         loss = self._loss(self.module(self._batch(rows)), labels)
         # Not through .grad: that would cost a zeroing, an addition and a read more a parameter.
