@@ -28,6 +28,7 @@ def wide() -> nn.Sequential:
         nn.ReLU(inplace=True),
         nn.MaxPool2d((3, 2), stride=(2, 1), padding=1, ceil_mode=True),
         nn.Conv2d(6, 3, 1),
+        nn.MaxPool2d(3, stride=1, padding=1, dilation=1),
         nn.ReLU(),
         nn.Flatten(),
         nn.Linear(3 * 4 * 6, 5),
