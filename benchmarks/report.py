@@ -14,6 +14,8 @@ from pathlib import Path
 
 from rich.console import Console
 
+from mll_flower.plots import picture
+
 console = Console(width=110)
 
 # Before the benchmark adds its own: what else the machine had to do.
@@ -142,32 +144,25 @@ def figure(docs: Path, name: str) -> Path:
 
 def bars(path: Path, values: Mapping[str, Spread], label: str, log: bool = False) -> None:
     """Plot medians as bars with their spread."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
     names = list(values)[::-1]
     medians = [values[name].median for name in names]
     low = [values[name].median - values[name].low for name in names]
     high = [values[name].high - values[name].median for name in names]
-    figure, axes = pyplot.subplots(figsize=(7.5, 0.5 * len(names) + 1.0), layout="constrained")
-    axes.barh(names, medians, xerr=[low, high], color="#4878a8", capsize=3)
-    if log:
-        axes.set_xscale("log")
-    for place, name in enumerate(names):
-        axes.annotate(
-            number(medians[place]),
-            (values[name].high, place),
-            (5, 0),
-            textcoords="offset points",
-            va="center",
-        )
-    axes.margins(x=0.12)
-    axes.set_xlabel(label)
-    axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path, dpi=120)
-    pyplot.close(figure)
+    with picture(path, 1, 1, label, (7.5, 0.42 * len(names) + 1.0)) as [axes]:
+        axes.barh(names, medians, xerr=[low, high], color="#4878a8", capsize=3)
+        if log:
+            axes.set_xscale("log")
+            axes.xaxis.set_major_formatter("{x:g}")
+        for place, name in enumerate(names):
+            axes.annotate(
+                number(medians[place]),
+                (values[name].high, place),
+                (5, 0),
+                textcoords="offset points",
+                va="center",
+            )
+        axes.margins(x=0.14)
+        axes.grid(False, axis="y")
 
 
 def lines(
@@ -178,19 +173,11 @@ def lines(
     dots: bool = True,
 ) -> None:
     """Plot series over a common axis, from zero."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(7.5, 3.4), layout="constrained")
-    for name, (x, y) in series.items():
-        axes.plot(x, y, marker="o" if dots else None, linewidth=1.2, label=name)
-    axes.set_xlabel(across)
-    axes.set_ylabel(up)
-    axes.set_xlim(left=0)
-    axes.set_ylim(bottom=0)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False)
-    figure.savefig(path, dpi=120)
-    pyplot.close(figure)
+    with picture(path, 1, 1, "", (7.5, 3.4)) as [axes]:
+        for name, (x, y) in series.items():
+            axes.plot(x, y, marker="o" if dots else None, linewidth=1.2, label=name)
+        axes.set_xlabel(across)
+        axes.set_ylabel(up)
+        axes.set_xlim(left=0)
+        axes.set_ylim(bottom=0)
+        axes.legend()
