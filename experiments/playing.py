@@ -21,8 +21,6 @@ from mll_flower.config import RunConfig
 
 # Seconds that a measurement of speed takes at least.
 _MEASURE = 0.4
-# Steps of a round beyond which its own cost is little a step.
-LONG_ROUND = 8
 # A model larger than this is not kept: it can be made again, and there are hundreds of runs.
 _KEEP_BYTES = 1 << 20
 
@@ -104,7 +102,7 @@ def measure(config: RunConfig) -> tuple[float, float]:
 
     engine = engine_of(config)
     model = engine.initial()
-    tau = min(config.tau, LONG_ROUND)
+    tau = config.tau
 
     def rounds(steps: int) -> None:
         count = steps // tau

@@ -15,7 +15,7 @@ from typing import Any
 
 from experiments.cache import is_there, run_folder
 from experiments.derived import FEW_TESTS, is_derived
-from experiments.playing import LONG_ROUND, part_folder, serve
+from experiments.playing import part_folder, serve
 from mll_flower.config import RunConfig
 
 # Seconds between two looks at how far the runs are.
@@ -24,6 +24,8 @@ _LOOK = 0.5
 _TEST_ROWS, _TRAIN_ROWS = 10_000, 60_000
 # Seconds of a message, apart from the steps that it asks for: about, for estimates alone.
 _MESSAGE = 0.002
+# Steps of a round beyond which its own cost is little a step.
+_LONG_ROUND = 8
 
 
 @dataclass
@@ -173,7 +175,7 @@ def estimate(jobs: Sequence[Job], data_dir: str, out: Path, processes: int = 1) 
             if kind not in speeds:
                 # A small network of the same task: the partition must not cost a minute.
                 config = replace(job.config, hubs=1, workers_per_hub="10", partition="iid")
-                config = replace(config, graph="complete", mixing="auto", rates="1")
+                config = replace(config, graph="complete", mixing="auto", rates="1", tau=kind[-1])
                 speeds[kind] = _measure(players, config)
     finally:
         for player in players:
@@ -196,7 +198,7 @@ def _measure(players: Sequence[_Player], config: RunConfig) -> tuple[float, floa
 
 
 def _kind(config: RunConfig) -> tuple[Any, ...]:
-    tau = min(config.tau, LONG_ROUND)
+    tau = min(config.tau, _LONG_ROUND)
     return config.model, config.dataset, config.batch_size, config.momentum > 0, tau
 
 

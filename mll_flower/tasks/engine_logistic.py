@@ -100,12 +100,8 @@ class LogisticTrainer:
         float
             Mean over the steps of the loss before the step; nan if there are none.
         """
-        vector, weights, gradient, slopes = (
-            self._vector,
-            self._weights,
-            self._gradient,
-            self._slopes,
-        )
+        vector, weights = self._vector, self._weights
+        gradient, slopes = self._gradient, self._slopes
         x, batch, transposed = self._x, self._batch, self._transposed
         slope, ones = self._slope, self._ones
         signs = self._sign.take(batches)

@@ -58,7 +58,11 @@ class Stack:
 
         None if it is not plainly one: autograd takes whatever this does not.
         """
-        if type(module) is not nn.Sequential or _hooks(module):
+        if (
+            type(module) is not nn.Sequential
+            or _hooks(module)
+            or any(True for _ in module.buffers())
+        ):
             return None
         layers: list[_Layer] = []
         for part in module:

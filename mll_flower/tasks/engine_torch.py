@@ -81,6 +81,14 @@ def channels_last_pays(module: nn.Module, example: Tensor, batch_size: int) -> b
     return outputs * batch_size >= _CHANNELS_LAST_FROM * weights
 
 
+def _views(layout: Layout, row: dict[str, Tensor]) -> list[Tensor]:
+    """Give each tensor of a model as a view of a row."""
+    return [
+        row[place.dtype][place.slice].view(shape)
+        for place, shape in zip(layout.places, layout.shapes, strict=True)
+    ]
+
+
 class TorchTrainer:
     """Trains the one model in its row.
 
@@ -110,11 +118,8 @@ class TorchTrainer:
         if self._stack is not None:
             # Such a module is its parameters alone: the whole row is moved at once.
             self._moved = list(self._row.values())
-            self._slope = {dtype: torch.zeros_like(row) for dtype, row in self._row.items()}
-            self._slopes = [
-                self._slope[place.dtype][place.slice].view(shape)
-                for place, shape in zip(layout.places, layout.shapes, strict=True)
-            ]
+            slope = {dtype: torch.zeros_like(row) for dtype, row in self._row.items()}
+            self._slope, self._slopes = list(slope.values()), _views(layout, slope)
         self._velocity = [torch.zeros_like(x) for x in self._moved] if momentum else []
 
     def _bind(self, layout: Layout) -> None:
@@ -131,10 +136,7 @@ class TorchTrainer:
         views: dict[int, Tensor] = {}
         # state_dict visits a module as often as it is reachable, so shared tensors come twice.
         tensors = self.module.state_dict(keep_vars=True)
-        for (name, tensor), shape, place in zip(
-            tensors.items(), layout.shapes, layout.places, strict=True
-        ):
-            view = self._row[place.dtype][place.slice].view(shape)
+        for (name, tensor), view in zip(tensors.items(), _views(layout, self._row), strict=True):
             if id(tensor) in views:
                 self._ties.append((view, views[id(tensor)]))
                 continue
@@ -195,8 +197,7 @@ class TorchTrainer:
         if self._stack is not None:
             with torch.inference_mode():
                 loss = self._stack.gradient(self._batch(rows), labels, self._slopes)
-                slope = list(self._slope.values())
-                self._move(self._moved, slope, self._velocity, learning_rate)
+                self._move(self._moved, self._slope, self._velocity, learning_rate)
             return loss.item()
         loss = self._loss(self.module(self._batch(rows)), labels)
         # Not through .grad: that would cost a zeroing, an addition and a read more a parameter.

@@ -90,6 +90,12 @@ def hooked() -> nn.Module:
     return module
 
 
+def buffered() -> nn.Module:
+    module = nn.Sequential(nn.Flatten(), nn.Linear(4, 3))
+    module.register_buffer("rounds", torch.zeros(2))
+    return module
+
+
 @pytest.mark.parametrize(
     "make",
     [
@@ -105,6 +111,7 @@ def hooked() -> nn.Module:
         frozen,
         tied,
         hooked,
+        buffered,
     ],
 )
 def test_anything_else_is_left_to_autograd(make: Callable[[], nn.Module]) -> None:
