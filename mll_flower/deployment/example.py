@@ -32,9 +32,10 @@ q = 2
 slot = 0.5               # seconds; a worker takes at most one step a slot
 rounds = 6               # or slots = 60
 
-# A round ends when its time is up. Flower needs some seconds to start the workers.
-round-deadline = 20      # seconds; at least tau * slot
-gossip-deadline = 20     # seconds a hub waits for its neighbours at a mixing
+# A round ends when all workers have answered, or its time is up. Each needs some seconds of a
+# core to start: six of them on two cores take about 25 s.
+round-deadline = 60      # seconds; at least tau * slot
+gossip-deadline = 120    # seconds a hub waits for its neighbours at a mixing
 absent = "keep"          # an absent worker's share stays with the hub's model; or "renormalise"
 mixing = "metropolis"    # or the path of a file that holds H
 
