@@ -1,9 +1,10 @@
 """Averaging ten models, against Flower's own function.
 
-Run with ``python -m benchmarks.averaging``. Ours is timed twice: on flat models, as hubs
-keep, mix and simulate them, and from the records of messages to a record, as Flower's does.
-All give the same bits, which is checked before anything is timed; integers (BatchNorm's
-counters), which Flower leaves as fractions, are compared rounded.
+Run with ``python -m benchmarks.averaging``. Ours is timed on flat models, as hubs keep, mix
+and simulate them, and from the records of messages to a record, as Flower's does; each with
+NumPy alone and, where the extra ``fast`` is installed, with compiled sums. All give the same
+bits, which is checked before anything is timed; integers (BatchNorm's counters), which Flower
+leaves as fractions, are compared rounded.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import timeit
 from collections.abc import Callable
 from functools import partial
-from typing import cast
+from typing import TypeVar, cast
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
@@ -29,7 +30,9 @@ from benchmarks.report import (
     verdict,
     write,
 )
+from mll_flower import averaging
 from mll_flower.averaging import absent_factors, average_records, combine
+from mll_flower.compiled import compiled_summer
 from mll_flower.layout import Flat, Layout
 from mll_flower.tasks.engine_torch import numpy_state
 from mll_flower.tasks.models import build_model
@@ -37,6 +40,7 @@ from mll_flower.tasks.models import build_model
 # Model, shape of its input, and how many times faster than Flower's function it must be.
 CASES = (("cnn", (1, 28, 28), 10.0), ("resnet18", (3, 32, 32), 3.0))
 KEY = "num-examples"
+Result = TypeVar("Result")
 
 
 def replies(model: str, shape: tuple[int, ...], count: int) -> list[RecordDict]:
@@ -78,6 +82,16 @@ def check_same(mine: ArrayRecord, theirs: ArrayRecord) -> None:
         assert value.tobytes() == other.tobytes(), f"{name} differs"
 
 
+def with_numpy(action: Callable[[], Result]) -> Result:
+    """Do it as if numba were not installed."""
+    names = vars(averaging)
+    names["compiled_summer"] = lambda dtype: None
+    try:
+        return action()
+    finally:
+        names["compiled_summer"] = compiled_summer
+
+
 def milliseconds(action: Callable[[], object], calls: int) -> float:
     """Time the fastest of some calls: the least disturbed."""
     return 1e3 * min(timeit.repeat(action, number=1, repeat=calls))
@@ -90,7 +104,10 @@ def main(words: list[str] | None = None) -> None:
     choice = parser.parse_args(words)
     if choice.quick:
         choice.repeats = 1
-    rows, lines = [], []
+    compiled = compiled_summer(np.dtype(np.float32)) is not None
+    if not compiled:
+        print("numba is not installed: NumPy alone is measured (pip install '.[fast]')")
+    rows = []
     plotted: dict[str, Spread] = {}
     for model, shape, bound in CASES[: 1 if choice.quick else None]:
         records = replies(model, shape, choice.models)
@@ -100,35 +117,37 @@ def main(words: list[str] | None = None) -> None:
         models = [layout.flatten(array) for array in arrays]
         size = sum(v.size for v in models[0].values())
         theirs = aggregate_arrayrecords(records, KEY)
-        check_same(ours(layout, records), theirs)
-        check_same(layout.record(flat(models, weights)), theirs)
-        calls = min(10, 30_000_000 // size)
+        from_records = partial(ours, layout, records)
+        from_flat = partial(flat, models, weights)
         actions: dict[str, Callable[[], object]] = {
             "Flower": partial(aggregate_arrayrecords, records, KEY),
-            "ours, records": partial(ours, layout, records),
-            "ours, flat": partial(flat, models, weights),
+            "ours, records": partial(with_numpy, from_records),
+            "ours, flat": partial(with_numpy, from_flat),
         }
+        check_same(with_numpy(from_records), theirs)
+        check_same(layout.record(with_numpy(from_flat)), theirs)
+        if compiled:
+            actions |= {"ours, records, fast": from_records, "ours, flat, fast": from_flat}
+            check_same(from_records(), theirs)
+            check_same(layout.record(from_flat()), theirs)
+        calls = max(2, 5_000_000 // size)
         found = interleave(
             {name: partial(milliseconds, action, calls) for name, action in actions.items()},
             choice.repeats,
             "ms",
         )
-        row = [model, f"{size:,}", *(Spread.of(found[name]).text() for name in actions)]
-        for name in ("ours, records", "ours, flat"):
-            faster = ratios(found["Flower"], found[name])
-            share = ratios(found[name], found["Flower"])
-            row.append(faster.text())
-            lines.append(
-                f"- {model}, {name}: {number(faster.median)} times as fast as Flower; at least "
-                f"{number(bound)} times holds: {verdict(share, 1 / bound).partition(' ')[0]}"
-            )
-        rows.append(row)
+        for name, times in found.items():
+            row = [f"{model}, {size:,} parameters", name, Spread.of(times).text()]
+            if name == "Flower":
+                rows.append([*row, "", ""])
+                continue
+            share = ratios(times, found["Flower"])
+            holds = f"{verdict(share, 1 / bound).partition(' ')[0]} (at least {number(bound)})"
+            rows.append([*row, ratios(found["Flower"], times).text(), holds])
         plotted |= {f"{model}, {name}": Spread.of(v) for name, v in found.items()}
-    headings = ["model", "parameters", "Flower, ms", "ours, records, ms", "ours, flat, ms"]
-    headings += ["times faster, records", "times faster, flat"]
     picture = figure(choice.docs, "averaging")
     bars(picture, plotted, f"milliseconds to average {choice.models} models (log)", log=True)
-    text = table(headings, rows) + "\n\n" + "\n".join(lines)
+    text = table(["model", "", "ms", "times as fast as Flower", "holds"], rows)
     text += f"\n\nMedian (range) of {choice.repeats} repetitions, each the fastest of some "
     text += "calls; same bits in every case.\n\n"
     write(choice.docs, "averaging", text + f"![averaging](figures/{picture.name})")

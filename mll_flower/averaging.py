@@ -9,21 +9,22 @@ Flower's ``aggregate_arrayrecords`` to the bit for floating point arrays; intege
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from flwr.app import Array
 from numpy.typing import NDArray
 
-from mll_flower.layout import Flat, Layout, Vector
+from mll_flower.compiled import Summer, compiled_summer
+from mll_flower.layout import SMALL, Flat, Layout, Vector
 
 AbsentRule = Literal["keep", "renormalise"]
 ABSENT_RULES: tuple[AbsentRule, ...] = ("keep", "renormalise")
 
 # Elements a block: the block of the sum and of its scratch space stay in the L2 cache.
 _BLOCK = 1 << 17
-# Arrays of fewer elements than this are averaged together.
-_SMALL = 1 << 14
+# Elements from which on compiled code is faster than NumPy's.
+_WORTH_IT = 1 << 12
 
 
 def weighted_sum(
@@ -60,16 +61,31 @@ def weighted_sum(
         return out
     if out is None:
         out = np.empty_like(first)
-    scales = [np.array(factor, dtype=first.dtype) for factor in factors]
-    scratch = np.empty(min(_BLOCK, first.size), dtype=first.dtype)
+    scales = list(np.array(factors, first.dtype))
+    write_sum = _summer(out, *vectors)
     for low in range(0, first.size, _BLOCK):
-        block = out[low : low + _BLOCK]
-        product = scratch[: block.size]
-        np.multiply(first[low : low + _BLOCK], scales[0], block)
-        for vector, scale in zip(vectors[1:], scales[1:], strict=True):
-            np.multiply(vector[low : low + _BLOCK], scale, product)
-            np.add(block, product, block)
+        block = slice(low, low + _BLOCK)
+        write_sum(out[block], [vector[block] for vector in vectors], scales)
     return out
+
+
+def _summer(*vectors: Vector) -> Summer:
+    """Choose what sums a block: compiled code for large vectors where there is any, or NumPy."""
+    first = vectors[0]
+    if first.size >= _WORTH_IT and all(v.flags.c_contiguous and v.flags.aligned for v in vectors):
+        compiled = compiled_summer(first.dtype)
+        if compiled is not None:
+            return compiled
+    scratch = np.empty(min(_BLOCK, first.size), dtype=first.dtype)
+
+    def write_sum(total: Vector, terms: Sequence[Vector], factors: Sequence[Any]) -> None:
+        product = scratch[: total.size]
+        np.multiply(terms[0], factors[0], total)
+        for term, factor in zip(terms[1:], factors[1:], strict=True):
+            np.multiply(term, factor, product)
+            np.add(total, product, total)
+
+    return write_sum
 
 
 def average_records(
@@ -77,21 +93,14 @@ def average_records(
 ) -> Flat:
     """Weighted sum of models that came as records, read in place."""
     flat = layout.empty()
-    small: dict[str, list[tuple[Vector, list[bytes]]]] = {}
-    for place, arrays in zip(layout.places, layout.columns(records), strict=True):
-        target = flat[place.dtype][place.slice]
-        if place.count < _SMALL:
-            small.setdefault(place.dtype, []).append((target, place.contents(arrays)))
-        else:
-            weighted_sum(place.views(arrays), factors, out=target)
-    for dtype, parts in small.items():
-        # Together: a sum of a few numbers costs as much as one of a few thousand.
-        joined = map(b"".join, zip(*(contents for _, contents in parts), strict=True))
-        total = weighted_sum([np.frombuffer(entries, dtype) for entries in joined], factors)
-        start = 0
-        for target, _ in parts:
-            target[...] = total[start : start + target.size]
-            start += target.size
+    models = layout.rows(records)
+    for index, place in enumerate(layout.places):
+        if place.count >= SMALL:
+            vectors = place.views([model[index] for model in models])
+            weighted_sum(vectors, factors, out=flat[place.dtype][place.slice])
+    with np.errstate(over="ignore", invalid="ignore"):  # of headers taken for numbers
+        for bundle in layout.bundles:
+            bundle.spread(weighted_sum(bundle.files(models), factors), flat)
     return flat
 
 

@@ -64,6 +64,29 @@ def test_equal_to_flowers_average_to_the_bit(dtype: str, order: str, w, data) ->
         assert ours[name].numpy().tobytes() == theirs[name].numpy().tobytes()
 
 
+@pytest.mark.filterwarnings("error")
+def test_small_arrays_are_averaged_together_whatever_they_came_in() -> None:
+    # Among them halves and integers, as which parts of an .npy header are no numbers.
+    models = [mixed_model(seed) for seed in range(3)]
+    layout = Layout.of(models[0])
+    fortran = {name: np.asfortranarray(array) for name, array in models[1].items()}
+    turned = dict(reversed(models[2].items()))
+    factors = [0.2, 0.3, 50.0]
+    expected = layout.record(average_records(layout, [record(m) for m in models], factors))
+    for one, two, three in (
+        (record(models[0]), record(fortran), record(turned)),
+        (models[0], record(fortran), record(turned)),
+        (models[0], models[1], turned),
+    ):
+        found = layout.record(average_records(layout, [one, two, three], factors))
+        for name in expected:
+            assert found[name].data == expected[name].data
+    for name in ("conv", "half", "bn.mean"):
+        total = sum(f * np.float64(m[name]) for f, m in zip(factors, models, strict=True))
+        np.testing.assert_allclose(expected[name].numpy(), total, rtol=2e-2)
+    assert expected["bn.count"].numpy() == round(0.2 * 12 + 0.3 * 13 + 50 * 14)
+
+
 def test_blocks_do_not_show() -> None:
     rng = np.random.default_rng(0)
     vectors = [rng.normal(size=(1 << 14) * 2 + 77).astype(np.float32) for _ in range(3)]

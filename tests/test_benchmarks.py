@@ -52,7 +52,7 @@ def test_rates(docs: Path) -> None:
 
 def test_averaging(docs: Path) -> None:
     averaging.main(["--quick", "--docs", str(docs)])
-    check(docs, "averaging", "| cnn | 104,390 |")
+    check(docs, "averaging", "| cnn, 104,390 parameters | ours, records, fast |")
 
 
 def test_averages_that_differ_are_found() -> None:

@@ -14,9 +14,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from mll_flower.averaging import weighted_sum
+from mll_flower.averaging import average_records
 from mll_flower.gossip.outcome import Exchange
 from mll_flower.gossip.snapshot import Array, Snapshot
+from mll_flower.layout import Layout
 
 
 def local_metropolis(own: Snapshot, others: Sequence[Snapshot]) -> dict[str, float]:
@@ -73,11 +74,9 @@ def mix(
     # The order of the sum is by hub id, not by arrival: the same snapshots give the same bits.
     hubs = sorted(column)
     factors = [column[hub] for hub in hubs]
-    mixed: dict[str, Array] = {}
-    for name, array in own.arrays.items():
-        vectors = [snapshots[hub].arrays[name].reshape(-1) for hub in hubs]
-        mixed[name] = weighted_sum(vectors, factors).reshape(array.shape)
-    return mixed, {hub: column[hub] for hub in hubs}
+    layout = Layout.of(own.arrays)
+    mixed = average_records(layout, [snapshots[hub].arrays for hub in hubs], factors)
+    return layout.arrays(mixed), {hub: column[hub] for hub in hubs}
 
 
 def _given(hub: str, exchange: Exchange, column: Mapping[str, float]) -> dict[str, float]:

@@ -1,0 +1,78 @@
+"""Sums of scaled vectors in few passes over memory, compiled by numba (extra ``fast``).
+
+NumPy goes through memory once to scale a vector and once more to add it. Compiled, two
+vectors are scaled and added in one go. Products and sums are rounded one by one and in the
+same order, never fused: the bits are NumPy's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+
+from mll_flower.layout import Vector
+
+Summer = Callable[[Vector, Sequence[Vector], Sequence[Any]], None]
+"""Writes the sum of scaled vectors, added in their order, to its first argument."""
+
+
+def _one(total: Vector, fresh: bool, a: Vector, s: Any) -> None:
+    if fresh:
+        for i in range(total.size):
+            total[i] = a[i] * s
+    else:
+        for i in range(total.size):
+            total[i] = total[i] + a[i] * s
+
+
+def _two(total: Vector, fresh: bool, a: Vector, b: Vector, s: Any, t: Any) -> None:
+    if fresh:
+        for i in range(total.size):
+            total[i] = a[i] * s + b[i] * t
+    else:
+        for i in range(total.size):
+            total[i] = total[i] + a[i] * s + b[i] * t
+
+
+@cache
+def compiled_summer(dtype: np.dtype[Any]) -> Summer | None:
+    """Compile the sum of scaled vectors of a dtype.
+
+    Parameters
+    ----------
+    dtype : dtype
+        Of all vectors and factors.
+
+    Returns
+    -------
+    Summer or None
+        The function, for contiguous and aligned vectors; None where numba is not installed,
+        or for a dtype other than float32 and float64.
+    """
+    if dtype not in (np.float32, np.float64) or find_spec("numba") is None:
+        return None
+    import numba
+
+    number = numba.from_dtype(dtype)
+    source = numba.types.Array(number, 1, "C", readonly=True)
+    target = numba.types.Array(number, 1, "C")
+
+    def build(function: Callable[..., None], count: int) -> Callable[..., None]:
+        arguments = [target, numba.boolean, *[source] * count, *[number] * count]
+        compile = numba.njit(numba.void(*arguments), nogil=True)
+        compiled: Callable[..., None] = compile(function)
+        return compiled
+
+    one, two = build(_one, 1), build(_two, 2)
+
+    def write_sum(total: Vector, vectors: Sequence[Vector], factors: Sequence[Any]) -> None:
+        for k in range(0, len(vectors) - 1, 2):
+            two(total, k == 0, *vectors[k : k + 2], *factors[k : k + 2])
+        if len(vectors) % 2:
+            one(total, len(vectors) == 1, vectors[-1], factors[-1])
+
+    return write_sum
