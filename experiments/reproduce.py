@@ -44,6 +44,16 @@ def plan(
     return estimate(jobs, data_dir, out, processes) if jobs and measured else jobs
 
 
+def jobs_of(figure: Figure, jobs: Sequence[Job], out: Path) -> list[Job]:
+    """Return those of the jobs that a figure needs; several figures may need the same run."""
+    wanted = _folders(figure, out)
+    return [job for job in jobs if job.folder in wanted]
+
+
+def _folders(figure: Figure, out: Path) -> set[Path]:
+    return {run_folder(out, s.config(seed)) for s in figure.setups for seed in range(figure.seeds)}
+
+
 def reproduce(
     figures: Sequence[Figure],
     jobs: Sequence[Job],
@@ -74,10 +84,7 @@ def reproduce(
     failed = play_all(jobs, processes, data_dir, out, look) if jobs else {}
     outcome = Outcome(played=len(jobs) - len(failed))
     for figure in figures:
-        wanted = {
-            run_folder(out, s.config(seed)) for s in figure.setups for seed in range(figure.seeds)
-        }
-        broken = {folder.name: failed[folder] for folder in wanted if folder in failed}
+        broken = {f.name: failed[f] for f in _folders(figure, out) if f in failed}
         outcome.failures.update(broken)
         if not broken:
             outcome.summaries.append(_finish(figure, out, command))

@@ -244,3 +244,20 @@ def test_version_and_help() -> None:
     assert run("--version").stdout.strip() == f"mll-flower {mll_flower.__version__}"
     assert "network" in run("--help").stdout
     assert "network" in run().output
+
+
+def test_help_says_what_every_argument_is() -> None:
+    # In the text of the command: not every typer that Flower allows shows an argument's own.
+    group = typer.main.get_command(app)
+    for name, command in group.commands.items():
+        for parameter in command.params:
+            if parameter.param_type_name == "argument":
+                word = (parameter.metavar or parameter.name).upper().rstrip(".")
+                assert f"{word} is " in command.help or f"{word} are " in command.help, name
+
+
+def test_help_names_every_figure() -> None:
+    from experiments.figures import FIGURES
+
+    text = " ".join(runner.invoke(app, ["reproduce", "--help"]).output.split())
+    assert f"FIGURE is {', '.join(FIGURES)}, or all." in text

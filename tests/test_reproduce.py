@@ -301,6 +301,21 @@ def test_what_is_there_is_not_run_again(tiny: tuple[Path, list[Figure], Outcome]
     assert plan(chosen, out, "") == []
 
 
+def test_a_dry_run_says_what_each_figure_takes(tiny: tuple[Path, list[Figure], Outcome]) -> None:
+    out, _, _ = tiny
+    options = [f"--set={key}={value}" for key, value in TINY.items()]
+    # Of tau-q all runs are there; two more seeds of it are not.
+    words = ["reproduce", "tau-q", "--model=logistic", "--seeds=4", "--jobs=1", f"--out={out}"]
+    result = CliRunner().invoke(app, [*words, "--dry-run", *options])
+    assert result.exit_code == 0, result.output
+    assert "16 runs, 8 to play: about" in " ".join(result.output.split())
+    row = next(line for line in result.output.splitlines() if "logistic" in line)
+    assert [cell.strip() for cell in row.strip("│").split("│")][:4] == [
+        *("tau-q", "logistic", "16", "8")
+    ]
+    assert len(list(out.glob("runs/*/metrics.json"))) == 8
+
+
 def test_the_document_is_the_same_for_the_same_results(
     tiny: tuple[Path, list[Figure], Outcome], tmp_path: Path
 ) -> None:

@@ -75,7 +75,10 @@ def certs(
         bool, typer.Option("--overwrite", help="Replace everything, the authority too.")
     ] = False,
 ) -> None:
-    """Make the certificates and keys of a network: an authority, its hubs, its workers."""
+    """Make the certificates and keys of a network: an authority, its hubs, its workers.
+
+    NETWORK is the network's TOML file; `mll-flower example-network` writes one to begin with.
+    """
     from mll_flower.deployment.certs import make_certs
 
     deployment = _load(network)
@@ -93,7 +96,10 @@ def hub(
         bool, typer.Option("--quiet", help="Flower's output to a file in the state.")
     ] = False,
 ) -> None:
-    """Run one hub: its SuperLink, and in it the hub's app, until the run is over."""
+    """Run one hub: its SuperLink, and in it the hub's app, until the run is over.
+
+    NETWORK is the network's TOML file; `mll-flower example-network` writes one to begin with.
+    """
     from mll_flower.deployment.processes import Processes
     from mll_flower.deployment.sites import HubSite, SiteFailed
 
@@ -131,7 +137,10 @@ def worker(
         bool, typer.Option("--quiet", help="Flower's output to a file in the state.")
     ] = False,
 ) -> None:
-    """Run one worker: its SuperNode, started again whenever it ends, until it is stopped."""
+    """Run one worker: its SuperNode, started again whenever it ends, until it is stopped.
+
+    NETWORK is the network's TOML file; `mll-flower example-network` writes one to begin with.
+    """
     from mll_flower.deployment.processes import Processes
     from mll_flower.deployment.run_config import own_node_config
     from mll_flower.deployment.sites import WorkerSite
@@ -150,7 +159,10 @@ def worker(
 
 
 def up(network: NetworkPath, state: State = None, insecure: Insecure = False) -> None:
-    """Run a whole network on this machine, each hub and worker in real processes."""
+    """Run a whole network on this machine, each hub and worker in real processes.
+
+    NETWORK is the network's TOML file; `mll-flower example-network` writes one to begin with.
+    """
     from mll_flower.deployment.processes import Processes
     from mll_flower.deployment.run_config import own_node_config
     from mll_flower.deployment.sites import HubSite, WorkerSite
@@ -249,7 +261,10 @@ def status(
     as_json: Annotated[bool, typer.Option("--json", help="As JSON, for programs.")] = False,
     insecure: Insecure = False,
 ) -> None:
-    """Ask every hub how it is: round, mixing, workers, loss, neighbours."""
+    """Ask every hub how it is: round, mixing, workers, loss, neighbours.
+
+    NETWORK is the network's TOML file; `mll-flower example-network` writes one to begin with.
+    """
     from rich.live import Live
 
     from mll_flower.deployment.survey import survey, table

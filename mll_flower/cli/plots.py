@@ -43,7 +43,10 @@ def plot(
     title: Annotated[str, typer.Option(help="Title of the picture.")] = "",
     log_y: Annotated[bool, typer.Option("--log-y", help="Logarithmic y axis.")] = False,
 ) -> None:
-    """Draw a curve of one or more runs."""
+    """Draw a curve of one or more runs.
+
+    RUNS are folders of runs, such as runs/*.
+    """
     from mll_flower.plots import plot_curves
 
     found = load_runs(runs)
@@ -68,7 +71,10 @@ def compare(
     ] = None,
     title: Annotated[str, typer.Option(help="Title of the picture.")] = "",
 ) -> None:
-    """Compare runs in a table."""
+    """Compare runs in a table.
+
+    RUNS are folders of runs, such as runs/*.
+    """
     if target is not None and not 0 < target <= 1:
         raise ValueError(f"--target {target}: an accuracy lies above 0 and is at most 1")
     found = load_runs(runs)
@@ -114,7 +120,10 @@ def report(
     ] = None,
     open_page: Annotated[bool, typer.Option("--open", help="Open it in a browser.")] = False,
 ) -> None:
-    """Write a run's report: one HTML page that stands alone."""
+    """Write a run's report: one HTML page that stands alone.
+
+    RUN is the folder of a run.
+    """
     from mll_flower.report import write_report
 
     path = write_report(load_run(run), out)

@@ -8,12 +8,16 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
+
+if TYPE_CHECKING:
+    from experiments.figures import Figure
+    from experiments.runner import Job
 
 console = Console()
 
@@ -51,8 +55,11 @@ def reproduce(
 ) -> None:
     """Run a figure of the paper and judge its claims.
 
-    Runs that are there are not run again. Leaves a CSV, a figure and a verdict table for each
-    model under --out.
+    FIGURE is tau-q, hubs, rates, time, non-iid, zeta, resnet-cifar,
+    published, or all.
+
+    Runs that are there are not run again. Leaves a CSV, a figure and a
+    verdict table for each model under --out.
     """
     root = _experiments()
     from experiments.figures import figures
@@ -62,7 +69,8 @@ def reproduce(
 
     chosen = figures(figure, model, scale, seeds, _pairs(overrides or []))
     out, data = out.absolute(), str(Path(data_dir).absolute())
-    todo = plan(chosen, out, data, jobs)
+    with console.status("Measuring how fast each model trains here"):
+        todo = plan(chosen, out, data, jobs)
     runs = sum(len(f.setups) * f.seeds for f in chosen)
     seconds = wall_time(todo, jobs)
     console.print(
@@ -70,6 +78,7 @@ def reproduce(
         f"on {jobs} processes, by the speed measured here."
     )
     if dry_run:
+        _show_plan(chosen, todo, out, jobs)
         return
     with _bar(sum(job.seconds for job in todo), len(todo)) as look:
         outcome = make(chosen, todo, out, data, jobs, _command(), look)
@@ -83,6 +92,20 @@ def reproduce(
     if outcome.failures:
         words = "; ".join(f"{name}: {why}" for name, why in sorted(outcome.failures.items()))
         raise ValueError(f"{len(outcome.failures)} runs failed: {words}")
+
+
+def _show_plan(chosen: list[Figure], todo: list[Job], out: Path, jobs: int) -> None:
+    """Show what each figure would take by itself."""
+    from experiments.reproduce import jobs_of
+    from experiments.runner import in_words, wall_time
+
+    table = Table("figure", "model", "runs", "to play", "about")
+    for figure in chosen:
+        missing = jobs_of(figure, todo, out)
+        runs = len(figure.setups) * figure.seeds
+        time = in_words(wall_time(missing, jobs))
+        table.add_row(figure.name, figure.model, str(runs), str(len(missing)), time)
+    console.print(table)
 
 
 def _experiments() -> Path:
