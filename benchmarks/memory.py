@@ -15,6 +15,14 @@ def resident() -> float:
     return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE / 1e6
 
 
+def peak() -> float:
+    """Megabytes of this process at its peak (getrusage's go back to the process's parent)."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024 / 1e6
+    raise RuntimeError("/proc/self/status has no VmHWM")
+
+
 def processes_of(home: Path) -> list[Path]:
     """Find the processes that were started with this Flower home."""
     word = f"FLWR_HOME={home}\0".encode()
@@ -53,7 +61,7 @@ class Sampler:
     def __init__(self, home: Path, every: float = 1.0) -> None:
         self.home, self.every = home, every
         self.samples: list[tuple[float, float]] = []
-        """Time (monotonic) and megabytes of all processes."""
+        """Time (since the epoch) and megabytes of all processes."""
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
@@ -78,4 +86,4 @@ class Sampler:
     def _watch(self) -> None:
         while not self._over.wait(self.every):
             total = sum(megabytes(process) for process in processes_of(self.home))
-            self.samples.append((time.monotonic(), total))
+            self.samples.append((time.time(), total))

@@ -8,7 +8,6 @@ of logistic regression, with straight lines fitted to its memory and its seconds
 
 from __future__ import annotations
 
-import resource
 import tempfile
 import time
 from argparse import Namespace
@@ -21,7 +20,7 @@ import numpy as np
 
 from benchmarks.flower import message_ends, run_ours
 from benchmarks.images import image_data
-from benchmarks.memory import Sampler, resident
+from benchmarks.memory import Sampler, peak, resident
 from benchmarks.report import Spread, figure, lines, number, options, table, write
 
 HERE, FLOWER = "in process, one core", 'flwr run, pool = "hub"'
@@ -54,8 +53,7 @@ def _here(values: dict[str, Any], output: Path, answer: SimpleQueue[Any]) -> Non
     sizes: list[float] = []
     grid = InProcessGrid(app, values["hubs"], values)
     run_network(grid, values, lambda: sizes.append(resident()))
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
-    answer.put((sizes, peak))
+    answer.put((sizes, peak()))
 
 
 def run_here(values: dict[str, Any], output: Path) -> tuple[list[float], list[float], float]:
@@ -68,9 +66,9 @@ def run_here(values: dict[str, Any], output: Path) -> tuple[list[float], list[fl
         time.sleep(0.05)
     if answer.empty():
         raise RuntimeError("the run in process failed; its words are above")
-    sizes, peak = answer.get()
+    sizes, size = answer.get()
     process.join()
-    return message_ends(output), sizes, peak
+    return message_ends(output), sizes, size
 
 
 def run_flower(values: dict[str, Any], place: Path) -> tuple[list[float], Sampler]:
@@ -89,9 +87,9 @@ def grow(data: dict[str, str], choice: Namespace, folder: Path) -> None:
         seconds[FLOWER], peaks[FLOWER] = {}, {}
     for count in choice.workers:
         values = _values(data, "cnn", count // choice.hub_size, choice.hub_size, choice.messages)
-        ends, _, peak = run_here(values, folder / f"here{count}")
+        ends, _, size = run_here(values, folder / f"here{count}")
         seconds[HERE][count] = Spread.of(np.diff(ends).tolist())
-        peaks[HERE][count] = peak
+        peaks[HERE][count] = size
         if FLOWER in seconds:
             ends, sampler = run_flower(values, folder / f"flower{count}")
             seconds[FLOWER][count] = Spread.of(np.diff(ends).tolist())
@@ -136,13 +134,14 @@ def last(data: dict[str, str], choice: Namespace, folder: Path) -> None:
     """Measure whether anything grows with the rounds."""
     values = _values(data, "logistic", choice.hubs, choice.hub_size, choice.rounds)
     ends, sizes, _ = run_here(values, folder / "long")
-    rows = [[HERE, *_flat(ends, list(range(1, len(sizes) + 1)), sizes)]]
-    memory = {HERE: (list(range(1, len(sizes) + 1)), sizes)}
+    at = [float(k) for k in range(1, len(sizes) + 1)]
+    rows = [[HERE, *_flat(ends, at, sizes)]]
+    memory = {HERE: (at, sizes)}
     times = {HERE: _smooth(ends)}
     if not choice.no_flower:
         ends, sampler = run_flower(values, folder / "long-flower")
-        # The last samples before the end are of the rounds: align the clocks there.
-        over = sampler.samples[-1][0] - choice.exit_seconds
+        # The rounds are over when their table is closed.
+        over = (folder / "long-flower" / "out" / "metrics.csv").stat().st_mtime
         span = ends[-1] - ends[0]
         inside = [(t, size) for t, size in sampler.samples if over - span < t <= over]
         at = [len(ends) * (t - (over - span)) / span for t, _ in inside]
@@ -166,7 +165,7 @@ def last(data: dict[str, str], choice: Namespace, folder: Path) -> None:
     write(choice.docs, "rounds", text)
 
 
-def _flat(ends: list[float], at: list[float] | list[int], sizes: list[float]) -> list[str]:
+def _flat(ends: list[float], at: list[float], sizes: list[float]) -> list[str]:
     """Say how time and memory change over a run, after its first fifth (warming up)."""
     each = np.diff(ends)
     fifth = max(1, len(each) // 5)
@@ -204,12 +203,6 @@ def main(words: list[str] | None = None) -> None:
     parser.add_argument("--hubs", type=int, default=10, help="of the long run")
     parser.add_argument("--messages", type=int, default=6, help="rounds at every size")
     parser.add_argument("--rounds", type=int, default=1000, help="of the long run")
-    parser.add_argument(
-        "--exit-seconds",
-        type=float,
-        default=4.0,
-        help="from the last round to the end of Flower's processes",
-    )
     parser.add_argument("--no-flower", action="store_true", help="only what starts in a second")
     parser.add_argument("--only", choices=["workers", "rounds"], help="one of the two parts")
     choice = parser.parse_args(words)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
 from flwr.app import Array, ArrayRecord, Message, MetricRecord
 from flwr.serverapp.strategy import Strategy
 
@@ -185,6 +186,7 @@ def _unreadable(arrays: ArrayRecord) -> str | None:
             vector = array_view(array)
         except (ValueError, SyntaxError, IndexError) as error:
             return f"{name!r} cannot be read: {error}"
-        if str(vector.dtype) != array.dtype or vector.size != math.prod(array.shape):
+        claimed = np.dtype(array.dtype).newbyteorder("=")  # as `array_view` reads it
+        if vector.dtype != claimed or vector.size != math.prod(array.shape):
             return f"{name!r} holds {vector.size} {vector.dtype}, not {array.shape} {array.dtype}"
     return None

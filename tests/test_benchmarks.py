@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -106,3 +108,12 @@ def test_operations_of_a_step_of_the_cnn() -> None:
     third, fourth = 80 * 100, 100 * 10
     expected = 2 * 32 * (2 * first + 3 * (second + third + fourth))
     assert step_operations({"dataset": "digits", "model": "cnn", "batch-size": 32}) == expected
+
+
+def test_the_peak_is_the_process_own() -> None:
+    # getrusage's would be at least that of the parent, which holds 300 MB more than it needs.
+    held = np.ones(300_000_000, np.uint8)
+    code = "from benchmarks.memory import peak; print(peak())"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert held.all()
+    assert 3 < float(run.stdout) < 200

@@ -77,6 +77,19 @@ def test_one_hub_is_fedavg_to_the_bit(dtype: str) -> None:
         assert ours.evaluate_metrics_clientapp[number] == pytest.approx(dict(metrics), rel=1e-12)
 
 
+def test_another_byte_order_is_kept_and_changes_nothing() -> None:
+    start = np.arange(6).reshape(2, 3)
+    with Nodes(client_app(drift), 3) as nodes:
+        strategies = [MultiLevelStrategy(hubs=1, fraction_evaluate=0.0) for _ in range(2)]
+        big, little = (
+            unpack(run(strategy, nodes, {"w": start.astype(dtype)}).arrays)["w"]
+            for strategy, dtype in zip(strategies, (">f4", "<f4"), strict=True)
+        )
+    assert big.dtype == np.dtype(">f4")
+    np.testing.assert_array_equal(big, little)
+    assert not np.array_equal(big, start)
+
+
 @pytest.mark.parametrize("dtype", ["int64", "int32", "uint8", "bool"])
 def test_integers_are_fedavgs_rounded_back(dtype: str) -> None:
     start = {"n": np.zeros(20, dtype=dtype)}
