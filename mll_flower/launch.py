@@ -57,6 +57,8 @@ def flower_environment(home: Path) -> dict[str, str]:
         "FLWR_TELEMETRY_ENABLED": "0",
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+        # Ray keeps 4 KB for each of the last 100,000 messages, for a dashboard nobody opens.
+        "RAY_task_events_report_interval_ms": "0",
         "PYTHONUNBUFFERED": "1",
     }
 

@@ -114,6 +114,7 @@ class TestEnvironment:
         env = flower_environment(tmp_path)
         assert env["FLWR_HOME"] == str(tmp_path)
         assert env["FLWR_TELEMETRY_ENABLED"] == "0"
+        assert env["RAY_task_events_report_interval_ms"] == "0"
         assert env["FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION"] == "1"
         # The tools of this very environment come first, activated or not.
         assert env["PATH"].split(os.pathsep)[0] == str(Path(sys.executable).parent)
