@@ -72,7 +72,7 @@ def weighted_sum(
 def _summer(*vectors: Vector) -> Summer:
     """Choose what sums a block: compiled code for large vectors where there is any, or NumPy."""
     first = vectors[0]
-    if first.size >= _WORTH_IT and all(v.flags.c_contiguous and v.flags.aligned for v in vectors):
+    if first.size >= _WORTH_IT and all(_plain(v, first) for v in vectors):
         compiled = compiled_summer(first.dtype)
         if compiled is not None:
             return compiled
@@ -86,6 +86,12 @@ def _summer(*vectors: Vector) -> Summer:
             np.add(total, product, total)
 
     return write_sum
+
+
+def _plain(vector: Vector, like: Vector) -> bool:
+    """Whether compiled code, which checks nothing, may read a vector."""
+    flags = vector.flags
+    return vector.shape == (like.size,) and flags.c_contiguous and flags.aligned
 
 
 def average_records(

@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.util import find_spec
+from logging import WARNING
 from typing import Any
 
 import numpy as np
+from flwr.supercore import log
 
 from mll_flower.layout import Vector
 
@@ -50,12 +52,16 @@ def compiled_summer(dtype: np.dtype[Any]) -> Summer | None:
     Returns
     -------
     Summer or None
-        The function, for contiguous and aligned vectors; None where numba is not installed,
-        or for a dtype other than float32 and float64.
+        The function, for contiguous and aligned vectors of one length, which it does not
+        check; None without a numba that works, or for a dtype other than float32 and float64.
     """
     if dtype not in (np.float32, np.float64) or find_spec("numba") is None:
         return None
-    import numba
+    try:
+        import numba
+    except ImportError as error:  # not every numba works with every NumPy
+        log(WARNING, "numba is not used, averages take longer: %s", error)
+        return None
 
     number = numba.from_dtype(dtype)
     source = numba.types.Array(number, 1, "C", readonly=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 
 import numpy as np
 import pytest
@@ -113,3 +114,30 @@ def test_without_numba_numpy_does_it_all(monkeypatch: pytest.MonkeyPatch) -> Non
     finally:
         compiled_summer.cache_clear()
     assert importlib.util.find_spec("numba") is not None
+
+
+def test_a_numba_that_does_not_load_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(compiled, "log", lambda level, text, *more: said.append(text % more))
+    monkeypatch.setattr(compiled, "find_spec", lambda name: name)  # it is installed,
+    monkeypatch.setitem(sys.modules, "numba", None)  # but its import fails
+    compiled_summer.cache_clear()
+    vectors = vectors_of(2, "float32")
+    try:
+        for _ in range(2):
+            found = weighted_sum(vectors, [0.5, 0.5])
+    finally:
+        compiled_summer.cache_clear()
+    assert found.tobytes() == by_hand(vectors, [0.5, 0.5]).tobytes()
+    assert len(said) == 1
+    assert "numba is not used" in said[0]
+
+
+def test_vectors_of_other_lengths_are_never_read_beyond_their_end(calls: list[str]) -> None:
+    long, short = np.ones(SIZE, np.float32), np.ones(SIZE - 1, np.float32)
+    for vectors in ([long, short], [short, long]):
+        with pytest.raises(ValueError, match="could not be broadcast"):
+            weighted_sum(vectors, [0.5, 0.5])
+    with pytest.raises(ValueError, match="could not be broadcast"):
+        weighted_sum([long, long], [0.5, 0.5], out=short)
+    assert calls == []
