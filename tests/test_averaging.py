@@ -9,6 +9,7 @@ from flwr.serverapp.strategy.strategy_utils import aggregate_arrayrecords
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mll_flower import averaging
 from mll_flower.averaging import (
     absent_factors,
     average_records,
@@ -87,9 +88,12 @@ def test_small_arrays_are_averaged_together_whatever_they_came_in() -> None:
     assert expected["bn.count"].numpy() == round(0.2 * 12 + 0.3 * 13 + 50 * 14)
 
 
-def test_blocks_do_not_show() -> None:
+@pytest.mark.parametrize("compiled", [True, False])
+def test_blocks_do_not_show(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not compiled:
+        monkeypatch.setattr(averaging, "compiled_summer", lambda dtype: None)
     rng = np.random.default_rng(0)
-    vectors = [rng.normal(size=(1 << 14) * 2 + 77).astype(np.float32) for _ in range(3)]
+    vectors = [rng.normal(size=averaging._BLOCK * 2 + 77).astype(np.float32) for _ in range(3)]
     expected = vectors[0] * 0.2
     expected += vectors[1] * 0.3
     expected += vectors[2] * 0.5

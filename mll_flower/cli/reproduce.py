@@ -25,12 +25,7 @@ _STYLES = {"holds": "green", "does not hold": "red"}
 
 
 def reproduce(
-    figure: Annotated[
-        str,
-        typer.Argument(
-            help="tau-q, hubs, rates, time, non-iid, zeta, resnet-cifar, published, or all."
-        ),
-    ],
+    figure: Annotated[str, typer.Argument()],
     model: Annotated[
         str | None, typer.Option(help="logistic, cnn or resnet18; default: all that it has.")
     ] = None,
