@@ -30,12 +30,13 @@ from benchmarks.report import (
     verdict,
     write,
 )
-from mll_flower import averaging
-from mll_flower.averaging import absent_factors, average_records, combine
-from mll_flower.compiled import compiled_summer
-from mll_flower.layout import Flat, Layout
-from mll_flower.tasks.engine_torch import numpy_state
+from mll_flower.models import sums
+from mll_flower.models._compiled_sums import compiled_summer
+from mll_flower.models.layout import Flat, Layout
+from mll_flower.models.subnetwork_average import absent_factors
+from mll_flower.models.sums import sum_models, sum_records
 from mll_flower.tasks.models import build_model
+from mll_flower.training.torch_trainer import numpy_state
 
 # Model, shape of its input, and how many times faster than Flower's function it must be.
 CASES = (("cnn", (1, 28, 28), 10.0), ("resnet18", (3, 32, 32), 3.0))
@@ -63,13 +64,13 @@ def ours(layout: Layout, records: list[RecordDict]) -> ArrayRecord:
     weights = [cast(MetricRecord, record["metrics"])[KEY] for record in records]
     models = [cast(ArrayRecord, record["arrays"]) for record in records]
     factors, _ = absent_factors(cast(list[float], weights), [True] * len(weights))
-    return layout.record(average_records(layout, models, factors))
+    return layout.record(sum_records(layout, models, factors))
 
 
 def flat(models: list[Flat], weights: list[float]) -> Flat:
     """Average models that are flat already."""
     factors, _ = absent_factors(weights, [True] * len(weights))
-    return combine(models, factors)
+    return sum_models(models, factors)
 
 
 def check_same(mine: ArrayRecord, theirs: ArrayRecord) -> None:
@@ -84,7 +85,7 @@ def check_same(mine: ArrayRecord, theirs: ArrayRecord) -> None:
 
 def with_numpy(action: Callable[[], Result]) -> Result:
     """Do it as if numba were not installed."""
-    names = vars(averaging)
+    names = vars(sums)
     names["compiled_summer"] = lambda dtype: None
     try:
         return action()

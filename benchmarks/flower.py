@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mll_flower.config import RunConfig
-from mll_flower.launch import app_directory, run_app, simulation_superlink
+from mll_flower.processes.simulation import app_directory, run_app, simulation_superlink
 
 
 def cores() -> int:

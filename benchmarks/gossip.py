@@ -21,9 +21,9 @@ from benchmarks.report import Spread, bars, figure, interleave, options, ratios,
 from benchmarks.team import Team, Work
 from mll_flower.deployment.certs import hub_files, make_certs
 from mll_flower.deployment.network_file import example_network, load_network
-from mll_flower.gossip.network import NetworkGossip
+from mll_flower.gossip.grpc_client import GrpcGossip
 from mll_flower.gossip.snapshot import Snapshot
-from mll_flower.launch import free_port
+from mll_flower.processes.simulation import free_port
 
 DEADLINE = 60.0
 SIZES = {"logistic, 785": 785, "CNN, 110 thousand": 110_000, "ResNet-18, 11 million": 11_000_000}
@@ -33,7 +33,7 @@ NAMES = "abcdefgh"
 def gossip_hub(hub: str, ports: dict[str, int], certs: Path, size: int) -> Work:
     """Set up a hub; its work is one mixing with all others."""
     others = {peer: f"127.0.0.1:{port}" for peer, port in ports.items() if peer != hub}
-    gossip = NetworkGossip(
+    gossip = GrpcGossip(
         hub, f"127.0.0.1:{ports[hub]}", others, "benchmark", tls=hub_files(certs, hub)
     )
     arrays = {"w": np.random.default_rng(0).standard_normal(size).astype(np.float32)}

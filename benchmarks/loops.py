@@ -10,18 +10,18 @@ import torch
 from torch import nn
 
 from benchmarks.team import Work
-from client_app.app import engine_of, hosted
+from mll_flower.algorithm.coins import step_counts
 from mll_flower.config import RunConfig
-from mll_flower.slots import step_counts
-from mll_flower.tasks.engine import prepare_process
 from mll_flower.tasks.task import Task
+from mll_flower.training.process import prepare_process
+from mll_flower.training.run_engine import hosted_workers, run_engine
 
 
 def engine_loop(values: dict[str, Any], hubs: list[int], rounds: int) -> Work:
     """Set up rounds of some hubs on our engine; the work is slots of all their workers."""
     prepare_process()
     config = RunConfig.read(values)
-    engine, network = engine_of(config), config.network()
+    engine, network = run_engine(config), config.network()
     models = {hub: engine.initial() for hub in hubs}
     number = 0
 
@@ -31,7 +31,7 @@ def engine_loop(values: dict[str, Any], hubs: list[int], rounds: int) -> Work:
         number += rounds
         slots = 0
         for hub in hubs:
-            workers = hosted(config, hub)
+            workers = hosted_workers(config, hub)
             rates = [float(network.p[i]) for i in workers]
             steps = step_counts(config.seed, workers, numbers, config.tau, rates)
             weights = [float(network.w[i]) for i in workers]

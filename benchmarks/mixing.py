@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from mll_flower.graphs import hub_graph
-from mll_flower.mixing import check_mixing, mixing_matrix, zeta
+from mll_flower.algorithm.graphs import hub_graph
+from mll_flower.algorithm.mixing import check_mixing, mixing_matrix, zeta
 
 T = TypeVar("T")
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from mll_flower.plots import picture
+from mll_flower.results.plots import picture
 
 console = Console(width=110)
 

@@ -45,13 +45,13 @@ def _values(data: dict[str, str], model: str, hubs: int, workers: int, slots: in
 
 def _here(values: dict[str, Any], output: Path, answer: SimpleQueue[Any]) -> None:
     """Run in this process; answer with its memory after each message and at its peak."""
-    from client_app.app import app
-    from mll_flower.inprocess import InProcessGrid
-    from server_app.network_run import run_network
+    from mll_flower.apps.network_run import run_network
+    from mll_flower.apps.worker_app import worker_app
+    from mll_flower.grids.in_process import InProcessGrid
 
     values = {**values, "output": str(output)}
     sizes: list[float] = []
-    grid = InProcessGrid(app, values["hubs"], values)
+    grid = InProcessGrid(worker_app(), values["hubs"], values)
     run_network(grid, values, lambda: sizes.append(resident()))
     answer.put((sizes, peak()))
 

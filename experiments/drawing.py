@@ -13,7 +13,7 @@ from experiments.figures import Figure, model_title
 from experiments.inplace import Departure
 from experiments.published import Comparison
 from experiments.results import Curve
-from mll_flower.plots import colours, picture
+from mll_flower.results.plots import colours, picture
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -16,7 +16,7 @@ import networkx as nx
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mll_flower.graphs import hub_graph
+from mll_flower.algorithm.graphs import hub_graph
 
 FloatArray = NDArray[np.float64]
 

@@ -66,21 +66,22 @@ def play(config: RunConfig, folder: Path) -> float:
     float
         Seconds that it took.
     """
-    from client_app.app import app
-    from mll_flower.inprocess import InProcessGrid
-    from server_app.network_run import run_network
+    from mll_flower.apps.network_run import run_network
+    from mll_flower.apps.worker_app import worker_app
+    from mll_flower.grids.in_process import InProcessGrid
 
     logging.getLogger("flwr").setLevel(logging.ERROR)
     started = time.monotonic()
     part = part_folder(folder, os.getpid())
     shutil.rmtree(part, ignore_errors=True)
     config = replace(config, output=str(part))
-    nodes = config.hubs if config.pool == "hub" else config.network().workers
     values = config.to_run_config()
     with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):  # there is a bar
         # A figure draws its runs together: four pictures for each of hundreds would take
         # longer than many of the runs. One thread: the other cores have runs of their own.
-        run_network(InProcessGrid(app, nodes, values), values, plots=False, threads=1)
+        run_network(
+            InProcessGrid(worker_app(), config.nodes, values), values, plots=False, threads=1
+        )
     model = part / "model.safetensors"
     if model.stat().st_size > _KEEP_BYTES:
         model.unlink()
@@ -98,9 +99,9 @@ def part_folder(folder: Path, process: int | None) -> Path:
 
 def measure(config: RunConfig) -> tuple[float, float]:
     """Measure the seconds that a step takes here, in rounds of tau, and the evaluation of a row."""
-    from client_app.app import engine_of
+    from mll_flower.training.run_engine import run_engine
 
-    engine = engine_of(config)
+    engine = run_engine(config)
     model = engine.initial()
     tau = config.tau
 

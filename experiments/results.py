@@ -17,7 +17,7 @@ from experiments.cache import is_there, run_folder
 from experiments.derived import LABEL, NAME
 from experiments.figures import Figure, Setup
 from experiments.verdicts import Verdict, judge
-from mll_flower.runs import Run, load_run
+from mll_flower.results.runs import Run, load_run
 
 FloatArray = NDArray[np.float64]
 COLUMNS = ("setup", "seed", "slot", "steps", "loss", "accuracy", "test_loss", "distance")

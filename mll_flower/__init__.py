@@ -4,21 +4,23 @@ Workers train locally; hubs average their own workers every tau slots and mix wi
 neighbours over a graph every q such rounds. Castiglia, Das, Patterson, ICLR 2021.
 """
 
-from mll_flower.collector import DeadlineGrid
-from mll_flower.hub_strategy import HubStrategy
-from mll_flower.identity import answer_identity
-from mll_flower.mixing import check_mixing, load_mixing, mixing_matrix, zeta
-from mll_flower.network import HubNetwork
-from mll_flower.strategy import MultiLevelStrategy
-from mll_flower.strategy_base import RoundReport
+from mll_flower.algorithm.mixing import check_mixing, load_mixing, mixing_matrix, zeta
+from mll_flower.algorithm.network import HubNetwork
+from mll_flower.grids.deadline import DeadlineGrid
+from mll_flower.grids.node_identity import answer_identity
+from mll_flower.strategies.base import RoundReport
+from mll_flower.strategies.gossiping import GossipingHubStrategy
+from mll_flower.strategies.multi_level import MultiLevelStrategy
+from mll_flower.training.budgets import budget
 
 __all__ = [
     "DeadlineGrid",
+    "GossipingHubStrategy",
     "HubNetwork",
-    "HubStrategy",
     "MultiLevelStrategy",
     "RoundReport",
     "answer_identity",
+    "budget",
     "check_mixing",
     "load_mixing",
     "mixing_matrix",

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, cast
 
-from mll_flower.averaging import ABSENT_RULES, AbsentRule
-from mll_flower.mixing import is_file, mixing_matrix
-from mll_flower.network import HubNetwork
-from mll_flower.slots import Round, check_periods, rounds
-from mll_flower.tasks.data import parse_dataset
+from mll_flower.algorithm.mixing import is_file, mixing_matrix
+from mll_flower.algorithm.network import HubNetwork
+from mll_flower.algorithm.schedule import Round, check_periods, rounds
+from mll_flower.models.subnetwork_average import ABSENT_RULES, AbsentRule
+from mll_flower.tasks.data import npz_path, parse_dataset
 from mll_flower.tasks.models import known_models
 from mll_flower.tasks.partitions import parse_partition
 
@@ -22,7 +22,7 @@ POOLS = ("hub", "worker")
 DEPLOYMENT_KEYS = {"role", "network", "hub", "run-name", "insecure"}
 """Keys of the run config that are not a part of a simulated run."""
 
-# Rule 8: each preset is a choice of values.
+# Each preset is a choice of values, not code of its own.
 PRESETS: dict[str, dict[str, Any]] = {
     "mll-sgd": {},
     "distributed-sgd": {"hubs": 1, "tau": 1, "q": 1, "rates": "1", "wait_for_all": False},
@@ -33,85 +33,59 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 
+def _key(default: Any, help: str) -> Any:
+    """Make a field of the run config: its default, and its help for people."""
+    return field(default=default, metadata={"help": help})
+
+
 @dataclass(frozen=True)
 class RunConfig:
     """Everything that decides a simulated run's numbers, and where its results go.
 
-    The names are those of the run config, with underscores for hyphens.
-
-    Parameters
-    ----------
-    preset : str
-        One of `PRESETS`; it sets the values that make it what it is.
-    hubs, workers_per_hub, graph : int, str, str
-        D; workers of every hub, or of each (``"3,5,4"``); a graph's name or file.
-    mixing : str
-        How H is made: auto, metropolis, complete, diffusion, optimal, or a file.
-    tau, q, slots : int
-        Slots between averages, averages between mixings, slots of the whole run (K).
-    wait_for_all : bool
-        Wait until each worker has taken tau steps, in place of a deadline (rule 7).
-    rates, weights : str
-        A number, ``"0.5,1,..."`` or a named distribution; ``equal``, ``examples`` or numbers.
-    dataset, data_dir, partition, model : str
-        What is learnt, from which files, who holds which part, by which model.
-    batch_size, learning_rate, momentum, weight_decay
-        Of the workers' SGD. Momentum starts anew in every round.
-    lr_milestones, lr_factor : str, float
-        Fractions of the run (``"0.5,0.75"``) at which the rate is multiplied by the factor.
-    evaluate_every : int
-        Slots between two evaluations of the averaged model; 0 for every mixing.
-    evaluate_limit : int
-        Rows of the training set that the training loss is measured on; 0 for all.
-    pool : str
-        ``hub``: a SuperNode hosts a whole sub-network; ``worker``: one worker (rule 10).
-    absent : str
-        ``keep`` or ``renormalise`` (rule 6).
-    reply_timeout : float
-        Seconds after which a node that has not answered is absent.
-    node_timeout : float
-        Seconds to wait for all nodes to connect.
-    seed : int
-        Seed of the graph, the partition, the model, the coins and the batches.
-    checkpoint_every : int
-        Mixings between two checkpoints; 0 for none.
-    resume : str
-        A checkpoint, or the output of an earlier run, to go on from.
-    output : str
-        Where results are written; ``""`` for ``runs/`` and the time.
+    The names are those of the run config, with underscores for hyphens. Each field carries its
+    own help, which ``mll-flower run --help`` shows: this is the one place where a key is
+    described.
     """
 
-    preset: str = "mll-sgd"
-    hubs: int = 5
-    workers_per_hub: str = "4"
-    graph: str = "ring"
-    mixing: str = "auto"
-    tau: int = 8
-    q: int = 4
-    slots: int = 1024
-    wait_for_all: bool = False
-    rates: str = "uniform"
-    weights: str = "examples"
-    dataset: str = "digits"
-    data_dir: str = ""
-    partition: str = "iid"
-    model: str = "cnn"
-    batch_size: int = 32
-    learning_rate: float = 0.2
-    lr_milestones: str = ""
-    lr_factor: float = 0.1
-    momentum: float = 0.0
-    weight_decay: float = 0.0
-    evaluate_every: int = 0
-    evaluate_limit: int = 10000
-    pool: str = "hub"
-    absent: str = "keep"
-    reply_timeout: float = 3600.0
-    node_timeout: float = 300.0
-    seed: int = 0
-    checkpoint_every: int = 0
-    resume: str = ""
-    output: str = ""
+    preset: str = _key("mll-sgd", f"Algorithm: {', '.join(PRESETS)}.")
+    hubs: int = _key(5, "Number of hubs (D).")
+    workers_per_hub: str = _key("4", "Workers of every hub, or of each: 4 or 3,5,4.")
+    graph: str = _key(
+        "ring", "Hub graph: complete, path, ring, star, grid, random-regular, ... or a file."
+    )
+    mixing: str = _key(
+        "auto", "How H is made: auto, metropolis, complete, diffusion, optimal, or a file."
+    )
+    tau: int = _key(8, "Slots between two sub-network averages.")
+    q: int = _key(4, "Sub-network averages between two hub mixings.")
+    slots: int = _key(1024, "Slots of the whole run (K).")
+    wait_for_all: bool = _key(False, "Wait until each worker has taken tau steps.")
+    rates: str = _key(
+        "uniform", "A number, 0.5,1,..., fixed, uniform, skewed-fast, skewed-slow or two-speed."
+    )
+    weights: str = _key("examples", "equal, examples, or one number a worker.")
+    dataset: str = _key("digits", "digits, mnist, fashion-mnist, emnist, cifar10 or npz:PATH.")
+    data_dir: str = _key("", "Where the data sets are, or are downloaded to.")
+    partition: str = _key("iid", "iid, sized, dirichlet(ALPHA), shards(N) or by-hub.")
+    model: str = _key("cnn", "logistic, mlp, cnn or resnet18.")
+    batch_size: int = _key(32, "Examples a step.")
+    learning_rate: float = _key(0.2, "Step size.")
+    lr_milestones: str = _key("", "Fractions of the run at which the step size falls: 0.5,0.75.")
+    lr_factor: float = _key(0.1, "What it is multiplied by there.")
+    momentum: float = _key(0.0, "Of the workers' SGD; starts anew in every round.")
+    weight_decay: float = _key(0.0, "Of the workers' SGD.")
+    evaluate_every: int = _key(0, "Slots between two evaluations; 0: at every mixing.")
+    evaluate_limit: int = _key(
+        10000, "Training rows that the training loss is measured on; 0: all."
+    )
+    pool: str = _key("hub", "What a SuperNode hosts: a whole hub, or one worker.")
+    absent: str = _key("keep", "Shares of absent workers: keep or renormalise.")
+    reply_timeout: float = _key(3600.0, "Seconds after which a silent node is absent.")
+    node_timeout: float = _key(300.0, "Seconds to wait for all nodes.")
+    seed: int = _key(0, "Seed of everything random.")
+    checkpoint_every: int = _key(0, "Mixings between two checkpoints; 0: none.")
+    resume: str = _key("", "A checkpoint, or an earlier run's output, to go on from.")
+    output: str = _key("", "Where results go; default: runs/ and the time.")
 
     @classmethod
     def from_run_config(cls, values: Mapping[str, Any], check: bool = True) -> RunConfig:
@@ -217,7 +191,8 @@ class RunConfig:
             raise ValueError(f"output={self.output!r} is a file: give a folder")
         if is_file(self.mixing) and not Path(self.mixing).is_file():
             raise ValueError(f"mixing={self.mixing!r} is not there: check the path of the file")
-        if dataset.startswith("npz:") and not Path(dataset[4:]).expanduser().is_file():
+        data_file = npz_path(dataset)
+        if data_file is not None and not data_file.is_file():
             raise ValueError(f"dataset={self.dataset!r} is not there: check the path of the file")
 
     def worker_counts(self) -> list[int]:
@@ -254,6 +229,11 @@ class RunConfig:
             self.hubs, self.worker_counts(), self.graph, weights, rates, self.seed
         )
 
+    @property
+    def nodes(self) -> int:
+        """SuperNodes that a simulation needs: one per hub, or one per worker."""
+        return self.hubs if self.pool == "hub" else sum(self.worker_counts())
+
     def schedule(self) -> list[Round]:
         """Return the run's rounds, on the simulated clock.
 
@@ -270,7 +250,7 @@ class RunConfig:
 
     @property
     def absent_rule(self) -> AbsentRule:
-        """Rule 6, as a literal."""
+        """What happens to the shares of absent workers, as a literal type."""
         return cast(AbsentRule, self.absent)
 
     def milestones(self) -> list[float]:

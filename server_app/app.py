@@ -13,12 +13,12 @@ def main(grid: Grid, context: Context) -> None:
     """Run the role that the run config names."""
     role = context.run_config.get("role", "network")
     if role == "network":
-        from server_app.network_run import run_network
+        from mll_flower.apps.network_run import run_network
 
         run_network(grid, context.run_config)
     elif role == "hub":
-        from hub_app.hub_run import run_hub
+        from hub_app.app import run
 
-        run_hub(grid, context.run_config)
+        run(grid, context)
     else:
         raise ValueError(f"role={role!r} is not known: use 'network' or 'hub'")

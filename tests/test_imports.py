@@ -8,7 +8,13 @@ import sys
 
 import pytest
 
-CORE = ["averaging", "graphs", "mixing", "network", "reference", "slots", "theory"]
+CORE = [
+    "algorithm.coins",
+    "algorithm.reference",
+    "algorithm.theory",
+    "models.sums",
+    "training.budgets",
+]
 
 
 def loaded_after(statement: str) -> set[str]:
@@ -22,7 +28,7 @@ def loaded_after(statement: str) -> set[str]:
     [
         "import mll_flower",
         "import " + ", ".join(f"mll_flower.{name}" for name in CORE),
-        "import mll_flower.cli, mll_flower.drawing",
+        "import mll_flower.cli, mll_flower.results.hub_graph",
     ],
 )
 def test_nothing_heavy_is_loaded(statement: str) -> None:

@@ -15,7 +15,7 @@ from rich.console import Console
 from typer.core import TyperGroup
 
 from mll_flower import __version__
-from mll_flower.cli import deploy, network, plots, reproduce, run
+from mll_flower.cli import deploy, network, results, run
 
 
 class Commands(TyperGroup):
@@ -71,8 +71,7 @@ def main(
 
 app.command("run")(run.run_command())
 app.command("network")(network.network)
-app.command("plot")(plots.plot)
-app.command("compare")(plots.compare)
-app.command("report")(plots.report)
-app.command("reproduce")(reproduce.reproduce)
+app.command("plot")(results.plot)
+app.command("compare")(results.compare)
+app.command("report")(results.report)
 deploy.register(app)

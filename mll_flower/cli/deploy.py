@@ -52,7 +52,7 @@ def example_network(
     base_port: Annotated[int, typer.Option(help="First of two ports a hub.")] = 9400,
 ) -> None:
     """Write a network file to begin with: hubs on a path, all on this machine."""
-    from mll_flower.deployment.example import example_network as example
+    from mll_flower.deployment.example_network import example_network as example
 
     text = example(hubs, workers, base_port)
     if output is None:
@@ -100,8 +100,8 @@ def hub(
 
     NETWORK is the network's TOML file; `mll-flower example-network` writes one to begin with.
     """
-    from mll_flower.deployment.processes import Processes
     from mll_flower.deployment.sites import HubSite, SiteFailed
+    from mll_flower.processes.process_tree import Processes
 
     deployment = _load(network)
     _warn(insecure)
@@ -141,9 +141,9 @@ def worker(
 
     NETWORK is the network's TOML file; `mll-flower example-network` writes one to begin with.
     """
-    from mll_flower.deployment.processes import Processes
     from mll_flower.deployment.run_config import own_node_config
     from mll_flower.deployment.sites import WorkerSite
+    from mll_flower.processes.process_tree import Processes
 
     deployment = _load(network)
     _warn(insecure)
@@ -163,9 +163,9 @@ def up(network: NetworkPath, state: State = None, insecure: Insecure = False) ->
 
     NETWORK is the network's TOML file; `mll-flower example-network` writes one to begin with.
     """
-    from mll_flower.deployment.processes import Processes
     from mll_flower.deployment.run_config import own_node_config
     from mll_flower.deployment.sites import HubSite, WorkerSite
+    from mll_flower.processes.process_tree import Processes
 
     deployment = _load(network)
     _warn(insecure)
@@ -267,7 +267,7 @@ def status(
     """
     from rich.live import Live
 
-    from mll_flower.deployment.survey import survey, table
+    from mll_flower.deployment.status import survey, table
 
     deployment = _load(network)
     if as_json:

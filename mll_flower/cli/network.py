@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from mll_flower import theory
-from mll_flower.mixing import mixing_matrix, zeta
-from mll_flower.network import HubNetwork
-from mll_flower.slots import check_periods
+from mll_flower.algorithm import theory
+from mll_flower.algorithm.mixing import mixing_matrix, zeta
+from mll_flower.algorithm.network import HubNetwork
+from mll_flower.algorithm.schedule import check_periods
 
 # So many hubs are printed; and so many make an H that fits a terminal.
 _ROWS, _MATRIX = 40, 12
@@ -146,7 +146,7 @@ def network(
     if save is not None:
         net.save(save)
     if draw is not None:
-        from mll_flower.drawing import draw_hub_graph
+        from mll_flower.results.hub_graph import draw_hub_graph
 
         draw_hub_graph(net, draw, H)
     if as_json:

@@ -26,46 +26,13 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from mll_flower.config import PRESETS, RunConfig
+from mll_flower.config import RunConfig
+from mll_flower.tasks.data import absolute_dataset
 
 console = Console()
 
 # Lines of Flower's log that say nothing about a run started here.
 _NO_NEWS = ("default simulated SuperNodes", "federation size", "federation simulation-config")
-
-HELP = {
-    "preset": f"Algorithm: {', '.join(PRESETS)}.",
-    "hubs": "Number of hubs (D).",
-    "workers_per_hub": "Workers of every hub, or of each: 4 or 3,5,4.",
-    "graph": "Hub graph: complete, path, ring, star, grid, random-regular, ... or a file.",
-    "mixing": "How H is made: auto, metropolis, complete, diffusion, optimal, or a file.",
-    "tau": "Slots between two sub-network averages.",
-    "q": "Sub-network averages between two hub mixings.",
-    "slots": "Slots of the whole run (K).",
-    "wait_for_all": "Wait until each worker has taken tau steps.",
-    "rates": "A number, 0.5,1,..., fixed, uniform, skewed-fast, skewed-slow or two-speed.",
-    "weights": "equal, examples, or one number a worker.",
-    "dataset": "digits, mnist, fashion-mnist, emnist, cifar10 or npz:PATH.",
-    "data_dir": "Where the data sets are, or are downloaded to.",
-    "partition": "iid, sized, dirichlet(ALPHA), shards(N) or by-hub.",
-    "model": "logistic, mlp, cnn or resnet18.",
-    "batch_size": "Examples a step.",
-    "learning_rate": "Step size.",
-    "lr_milestones": "Fractions of the run at which the step size falls: 0.5,0.75.",
-    "lr_factor": "What it is multiplied by there.",
-    "momentum": "Of the workers' SGD; starts anew in every round.",
-    "weight_decay": "Of the workers' SGD.",
-    "evaluate_every": "Slots between two evaluations; 0: at every mixing.",
-    "evaluate_limit": "Training rows that the training loss is measured on; 0: all.",
-    "pool": "What a SuperNode hosts: a whole hub, or one worker.",
-    "absent": "Shares of absent workers: keep or renormalise.",
-    "reply_timeout": "Seconds after which a silent node is absent.",
-    "node_timeout": "Seconds to wait for all nodes.",
-    "seed": "Seed of everything random.",
-    "checkpoint_every": "Mixings between two checkpoints; 0: none.",
-    "resume": "A checkpoint, or an earlier run's output, to go on from.",
-    "output": "Where results go; default: runs/ and the time.",
-}
 
 
 def run(
@@ -102,12 +69,11 @@ def run(
 def _run_flower(
     settings: dict[str, Any], checked: RunConfig, home: Path | None, actors: int, watch: _Watch
 ) -> None:
-    from mll_flower.launch import app_directory, run_app, simulation_superlink
+    from mll_flower.processes.simulation import app_directory, run_app, simulation_superlink
 
-    nodes = checked.hubs if checked.pool == "hub" else checked.network().workers
     cores = actors or len(os.sched_getaffinity(0))
     federation = {
-        "num-supernodes": nodes,
+        "num-supernodes": checked.nodes,
         "client-resources-num-cpus": 1,
         "init-args-num-cpus": cores,
         "init-args-log-to-driver": False,
@@ -121,13 +87,12 @@ def _run_flower(
 
 
 def _run_here(checked: RunConfig, watch: _Watch) -> None:
-    from client_app.app import app
-    from mll_flower.inprocess import InProcessGrid
-    from server_app.network_run import run_network
+    from mll_flower.apps.network_run import run_network
+    from mll_flower.apps.worker_app import worker_app
+    from mll_flower.grids.in_process import InProcessGrid
 
-    nodes = checked.hubs if checked.pool == "hub" else checked.network().workers
     values = checked.to_run_config()
-    run_network(InProcessGrid(app, nodes, values), values, watch.look)
+    run_network(InProcessGrid(worker_app(), checked.nodes, values), values, watch.look)
 
 
 def summarise(output: Path) -> None:
@@ -237,9 +202,8 @@ def _absolute(settings: dict[str, Any]) -> dict[str, Any]:
         value = str(settings.get(key, ""))
         if Path(value).is_file():
             settings[key] = str(Path(value).absolute())
-    dataset = str(settings.get("dataset", ""))
-    if dataset.startswith("npz:"):
-        settings["dataset"] = f"npz:{Path(dataset[4:]).absolute()}"
+    if "dataset" in settings:
+        settings["dataset"] = absolute_dataset(str(settings["dataset"]), Path.cwd())
     return settings
 
 
@@ -257,7 +221,7 @@ def run_command() -> Callable[..., None]:
             field.name,
             kinds[type(field.default)],
             None,
-            f"{HELP[field.name]} (default: {field.default!r})".replace(" (default: '')", ""),
+            f"{field.metadata['help']} (default: {field.default!r})".replace(" (default: '')", ""),
         )
         for field in fields(RunConfig)
     ]

@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from mll_flower.deployment.network_entries import NetworkFile, host_of
-from mll_flower.gossip.identity import OPERATOR, TlsFiles, hub_name, operator_name
+from mll_flower.gossip.tls import OPERATOR, TlsFiles, hub_name, operator_name
 
 _README = """\
 Keys and certificates of the network {name!r}.

@@ -6,7 +6,7 @@ from typing import Any
 
 from mll_flower.deployment.certs import operator_files
 from mll_flower.deployment.network_entries import NetworkFile
-from mll_flower.gossip.network import MAX_BYTES, NetworkGossip, call, open_channel
+from mll_flower.gossip.grpc_client import MAX_BYTES, GrpcGossip, call, open_channel
 
 
 def connect(
@@ -16,7 +16,7 @@ def connect(
     *,
     insecure: bool = False,
     max_bytes: int = MAX_BYTES,
-) -> NetworkGossip:
+) -> GrpcGossip:
     """Start the gossip of one hub of a network.
 
     Parameters
@@ -33,7 +33,7 @@ def connect(
         Largest model accepted, in bytes.
     """
     entry = network.hub(hub)
-    return NetworkGossip(
+    return GrpcGossip(
         hub,
         entry.gossip_listen,
         {peer: network.hub(peer).gossip for peer in network.neighbours(hub)},

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import networkx as nx
 
-from mll_flower.gossip.identity import TlsFiles
+from mll_flower.gossip.tls import TlsFiles
 
 Value = bool | int | float | str
 

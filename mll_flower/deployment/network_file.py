@@ -15,11 +15,11 @@ from typing import Any
 
 import networkx as nx
 
-from mll_flower.averaging import ABSENT_RULES
-from mll_flower.deployment.example import example_network
+from mll_flower.algorithm.graphs import GRAPHS, hub_graph
+from mll_flower.deployment.example_network import example_network
 from mll_flower.deployment.network_entries import HubEntry, NetworkFile, NetworkFileError, Value
-from mll_flower.gossip.identity import SUFFIX, TlsFiles
-from mll_flower.graphs import GRAPHS, hub_graph
+from mll_flower.gossip.tls import SUFFIX, TlsFiles
+from mll_flower.models.subnetwork_average import ABSENT_RULES
 
 __all__ = ["HubEntry", "NetworkFile", "NetworkFileError", "example_network", "load_network"]
 

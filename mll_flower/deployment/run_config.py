@@ -11,6 +11,7 @@ from flwr.common.config import parse_config_args
 
 from mll_flower.config import RunConfig
 from mll_flower.deployment.network_entries import NetworkFile, NetworkFileError, Value
+from mll_flower.tasks.data import absolute_dataset
 
 _DECIDED = {
     "hubs": "[[hub]] tables",
@@ -88,9 +89,8 @@ def task_config(network: NetworkFile) -> dict[str, Value]:
     data = values.get("data-dir") or os.environ.get("MLL_FLOWER_DATA", "")
     if data:
         values["data-dir"] = str(_beside(network, str(data)))
-    dataset = str(values.get("dataset", ""))
-    if dataset.startswith("npz:"):
-        values["dataset"] = f"npz:{_beside(network, dataset[4:])}"
+    if "dataset" in values:
+        values["dataset"] = absolute_dataset(str(values["dataset"]), network.path.parent)
     return values
 
 
@@ -116,9 +116,8 @@ def own_node_config(network: NetworkFile, text: str = "") -> dict[str, Value]:
         raise ValueError(f'node-config={text!r}: write pairs with spaces between, a=1 b="c"')
     if "data-dir" in values:
         values["data-dir"] = str(_beside(network, str(values["data-dir"])))
-    dataset = str(values.get("dataset", ""))
-    if dataset.startswith("npz:"):
-        values["dataset"] = f"npz:{_beside(network, dataset[4:])}"
+    if "dataset" in values:
+        values["dataset"] = absolute_dataset(str(values["dataset"]), network.path.parent)
     return values
 
 

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from mll_flower.config import RunConfig
-from mll_flower.deployment import flower
-from mll_flower.deployment.column import mixing_column
+from mll_flower.deployment import commands as flower
+from mll_flower.deployment.mixing_column import mixing_column
 from mll_flower.deployment.network_entries import NetworkFile, Value
-from mll_flower.deployment.processes import Ended, Processes
 from mll_flower.deployment.run_config import hub_run_config
-from mll_flower.launch import app_directory, free_port
+from mll_flower.processes.process_tree import Ended, Processes
+from mll_flower.processes.simulation import app_directory, free_port
 
 Say = Callable[[str], None]
 

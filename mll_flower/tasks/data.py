@@ -127,6 +127,25 @@ def parse_dataset(name: str) -> str:
     raise ValueError(f"unknown dataset {name!r}: use one of {', '.join(known_datasets())}")
 
 
+def npz_path(name: str) -> Path | None:
+    """Return the file of a data set ``npz:PATH``; None for any other data set."""
+    return Path(name.removeprefix("npz:")).expanduser() if name.startswith("npz:") else None
+
+
+def absolute_dataset(name: str, folder: Path) -> str:
+    """Make the path of a data set ``npz:PATH`` absolute; other names stay as they are.
+
+    Parameters
+    ----------
+    name : str
+        The data set's name.
+    folder : Path
+        Where a relative path starts.
+    """
+    path = npz_path(name)
+    return name if path is None else f"npz:{(folder / path).absolute()}"
+
+
 def load_dataset(name: str, data_dir: str | None = None, scaling: Scaling = "standard") -> Dataset:
     """Load a data set from `data_dir`, or download it there when it is missing.
 

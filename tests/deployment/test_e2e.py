@@ -8,17 +8,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from replay import Replay
-from running import COMMAND, Deployment, running_in
 
-from mll_flower.averaging import distance
-from mll_flower.deployment.example import example_network
-from mll_flower.graphs import hub_graph
-from mll_flower.mixing import mixing_matrix, zeta
-from mll_flower.network import HubNetwork
-from mll_flower.reference import mll_sgd
-from mll_flower.slots import batch_rng
+from mll_flower.algorithm.coins import batch_rng
+from mll_flower.algorithm.graphs import hub_graph
+from mll_flower.algorithm.mixing import mixing_matrix, zeta
+from mll_flower.algorithm.network import HubNetwork
+from mll_flower.algorithm.reference import mll_sgd
+from mll_flower.deployment.example_network import example_network
+from mll_flower.models.sums import distance
 from mll_flower.tasks.models import binary_labels
+from tests.support.deployment import COMMAND, Deployment, running_in
+from tests.support.replay import Replay
 
 pytestmark = pytest.mark.timeout(600)
 

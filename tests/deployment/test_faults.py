@@ -13,14 +13,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from proxy import Proxy
-from replay import Replay
-from running import Deployment, free_ports
 
 from mll_flower.deployment.certs import make_certs
 from mll_flower.deployment.connect import connect
 from mll_flower.deployment.network_file import load_network
 from mll_flower.gossip import Snapshot
+from tests.support.deployment import Deployment, free_ports
+from tests.support.proxy import Proxy
+from tests.support.replay import Replay
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 
@@ -233,7 +233,7 @@ def add_hub_x(trial: Deployment, folder: Path):
 
 
 def test_ctrl_c_ends_everything(tmp_path: Path) -> None:
-    from running import running_in
+    from tests.support.deployment import running_in
 
     with deployment(tmp_path, {"a": 1}, rounds=50) as trial:
         trial.run("up", "up", str(trial.path))

@@ -9,20 +9,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from running import free_ports
 from typer.testing import CliRunner
 
 from mll_flower.cli import app
 from mll_flower.config import RunConfig
-from mll_flower.deployment import flower
+from mll_flower.deployment import commands as flower
 from mll_flower.deployment.certs import make_certs
-from mll_flower.deployment.column import mixing_column
 from mll_flower.deployment.connect import connect
-from mll_flower.deployment.example import example_network
+from mll_flower.deployment.example_network import example_network
+from mll_flower.deployment.mixing_column import mixing_column
 from mll_flower.deployment.network_file import NetworkFile, NetworkFileError, load_network
-from mll_flower.deployment.processes import Processes
 from mll_flower.deployment.run_config import hub_run_config, own_node_config
 from mll_flower.deployment.sites import HubSite, SiteFailed, WorkerSite
+from mll_flower.processes.process_tree import Processes
+from tests.support.deployment import free_ports
 
 ROOT = Path(__file__).parents[2]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +10,8 @@ import pytest
 
 from mll_flower.deployment.certs import make_certs
 from mll_flower.deployment.network_file import NetworkFile, example_network, load_network
-from mll_flower.gossip.identity import TlsFiles
-from mll_flower.gossip.network import NetworkGossip
-from tests.gossip.hubs import PATH, RUN, FaultyGossip, free_port
-
-Start = Callable[..., FaultyGossip]
-
-
-def files(certs: Path, hub: str) -> TlsFiles:
-    return TlsFiles(certs / "ca.crt", certs / f"hub-{hub}.crt", certs / f"hub-{hub}.key")
+from mll_flower.gossip.grpc_client import GrpcGossip
+from tests.support.gossip_hubs import PATH, RUN, FaultyGossip, Start, files, free_port
 
 
 @pytest.fixture(scope="session")
@@ -40,7 +33,7 @@ def ports() -> dict[str, int]:
 @pytest.fixture
 def start(network: NetworkFile, ports: dict[str, int]) -> Iterator[Start]:
     """Start hubs of the path a - b - c with TLS; all are closed at the end."""
-    started: list[NetworkGossip] = []
+    started: list[GrpcGossip] = []
 
     def go(
         hub: str,

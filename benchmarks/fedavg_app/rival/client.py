@@ -5,7 +5,7 @@ from __future__ import annotations
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
-from client_app.app import train as train_ours
+from mll_flower.apps.simulated_worker import train_hosted
 
 app = ClientApp()
 
@@ -13,6 +13,6 @@ app = ClientApp()
 @app.train()
 def train(message: Message, context: Context) -> Message:
     """Take tau steps of this node's worker."""
-    reply = train_ours(message, context)
+    reply = train_hosted(message, context)
     reply.content.metric_records["metrics"]["num-examples"] = 1
     return reply

@@ -10,8 +10,8 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, MetricRecord
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 
-from client_app.app import engine_of
 from mll_flower.config import RunConfig
+from mll_flower.training.run_engine import run_engine
 
 app = ServerApp()
 
@@ -20,7 +20,7 @@ app = ServerApp()
 def main(grid: Grid, context: Context) -> None:
     """Run FedAvg for slots / tau rounds over all workers."""
     config = RunConfig.read(context.run_config)
-    engine = engine_of(config)
+    engine = run_engine(config)
     ended: list[float] = []
 
     def note(server_round: int, arrays: ArrayRecord) -> MetricRecord | None:

@@ -17,7 +17,7 @@ app = ServerApp()
 def main(grid: Grid, context: Context) -> None:
     """Run multi-level learning."""
     adam = FedAdam(eta=context.run_config["server-learning-rate"])
-    strategy = MultiLevelStrategy(hubs=2, hub_strategy=adam, fraction_evaluate=0.0)
+    strategy = MultiLevelStrategy(hubs=2, inner_strategy=adam, fraction_evaluate=0.0)
     result = strategy.start(
         grid=grid,
         initial_arrays=ArrayRecord(initial_model()),

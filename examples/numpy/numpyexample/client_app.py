@@ -1,8 +1,8 @@
 """The ClientApp: takes as many steps as its budget allows."""
 
+import mll_flower
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
-from mll_flower import slots
 
 from numpyexample.task import batches, load_data, step
 
@@ -19,7 +19,7 @@ def train(msg: Message, context: Context) -> Message:
     loader = batches(images, labels, context.run_config["batch-size"], seed=config["round"])
 
     losses = []
-    budget = slots.budget(config)
+    budget = mll_flower.budget(config)
     for x, y in budget.pace(loader):
         losses.append(step(model, x, y, context.run_config["learning-rate"]))
 

@@ -1,0 +1,80 @@
+"""What a SuperNode does in a simulation: train the workers that it hosts.
+
+It hosts one worker (``pool = "worker"``), or all workers of a hub (``pool = "hub"``). In the
+second case one message covers all rounds up to the next event that the server side must see (a
+mixing, an evaluation, the end): the node averages its sub-network itself and replies with one
+model. That is an optimisation and changes no number: the bits are those of one worker per node.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
+
+from mll_flower.algorithm.coins import step_counts
+from mll_flower.config import RunConfig
+from mll_flower.training.process import prepare_process
+from mll_flower.training.run_engine import hosted_workers, network_of, run_engine
+
+
+def describe_hosted(context: Context) -> Mapping[str, Any]:
+    """Tell which workers this node hosts and how many examples each of them holds."""
+    config = RunConfig.from_run_config(context.run_config, check=False)
+    node = int(context.node_config["partition-id"])
+    if node >= config.nodes:
+        return {"workers": [], "examples": []}
+    workers = hosted_workers(config, node)
+    engine = run_engine(config)
+    return {"workers": workers, "examples": [engine.examples(i) for i in workers]}
+
+
+def train_hosted(message: Message, context: Context) -> Message:
+    """Take the steps of the rounds that the message covers, and reply with the model."""
+    prepare_process()
+    config = RunConfig.from_run_config(context.run_config, check=False)
+    engine = run_engine(config)
+    order = message.content.config_records["config"]
+    workers = hosted_workers(config, int(context.node_config["partition-id"]))
+    rounds = [int(r) for r in order["rounds"]]  # type: ignore[union-attr]
+    rates = [1.0 if config.wait_for_all else float(network_of(config).p[i]) for i in workers]
+    arrays = message.content.array_records["arrays"]
+    result = engine.run_hub(
+        engine.layout.flatten(arrays),
+        workers,
+        [float(w) for w in order["weights"]],  # type: ignore[union-attr]
+        rounds,
+        step_counts(config.seed, workers, rounds, config.tau, rates),
+        [float(r) for r in order["learning-rates"]],  # type: ignore[union-attr]
+        config.absent_rule,
+    )
+    if config.pool == "worker" and result.absent:
+        # A lone worker that failed has nothing to send: the hub counts it absent.
+        raise RuntimeError(result.absent[0][2])
+    return Message(
+        RecordDict(
+            {
+                "arrays": engine.layout.record(result.flat),
+                "metrics": _metrics(workers, result.steps, result.losses),
+                "absent": ConfigRecord(
+                    {
+                        "workers": [worker for worker, _, _ in result.absent],
+                        "rounds": [round for _, round, _ in result.absent],
+                        "reasons": [reason for _, _, reason in result.absent],
+                    }
+                ),
+            }
+        ),
+        reply_to=message,
+    )
+
+
+def _metrics(workers: list[int], steps: Any, losses: Any) -> MetricRecord:
+    """Steps and mean training loss of each worker over the message's rounds."""
+    taken = steps.sum(axis=0)
+    total = np.where(steps > 0, np.nan_to_num(losses) * steps, 0.0).sum(axis=0)
+    means = [float(t / n) if n else math.nan for t, n in zip(total, taken, strict=True)]
+    return MetricRecord({"workers": workers, "steps": taken.tolist(), "losses": means})

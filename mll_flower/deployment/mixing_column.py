@@ -1,0 +1,38 @@
+"""A hub's column of an H that was made beforehand."""
+
+from __future__ import annotations
+
+import networkx as nx
+
+from mll_flower.algorithm.mixing import load_mixing
+from mll_flower.config import RunConfig
+from mll_flower.deployment.network_entries import NetworkFile, NetworkFileError
+
+
+def mixing_column(network: NetworkFile, config: RunConfig, hub: str) -> dict[str, float] | None:
+    """Return H[j, d] by hub id from the network's file of H; None for metropolis.
+
+    Parameters
+    ----------
+    network : NetworkFile
+        The deployment; rows and columns of H are in the order of its hubs.
+    config : RunConfig
+        Whose weights b is computed from.
+    hub : str
+        Id of hub d.
+    """
+    if isinstance(network.mixing, str):
+        return None
+    if config.weights == "examples":
+        raise NetworkFileError(
+            f"{network.path}: mixing: {network.mixing.name} is an H that is given, but the weights "
+            "are the workers' example counts, which nobody knows beforehand, so that H cannot be "
+            'checked: set weights = "equal" or the weights themselves in [run-config], or '
+            'mixing = "metropolis"'
+        )
+    places = {entry.id: place for place, entry in enumerate(network.hubs)}
+    graph: nx.Graph[int] = nx.Graph()
+    graph.add_nodes_from(range(len(places)))
+    graph.add_edges_from((places[a], places[b]) for a, b in network.edges)
+    matrix = load_mixing(network.mixing, graph, config.network().b)
+    return {id: float(matrix[j, places[hub]]) for id, j in places.items() if matrix[j, places[hub]]}

@@ -1,0 +1,198 @@
+"""The gRPC server of a hub: what its neighbours and the operator may ask.
+
+Three calls, bytes in and bytes out: `Fetch` streams a snapshot and waits for it if it is
+not there yet, `Confirm` takes a verdict on a snapshot, `Status` answers how the hub is.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from concurrent import futures
+from threading import Lock
+from typing import Any
+
+import grpc
+
+from mll_flower.gossip import wire
+from mll_flower.gossip.ledger import Ledger, Missing, Published
+from mll_flower.gossip.snapshot import Rejection
+from mll_flower.gossip.tls import TlsFiles, hubs_named, operator_name
+
+log = logging.getLogger(__name__)
+
+SERVICE = "mll.Gossip"
+FETCHES = 2
+"""Fetches a neighbour may have open at a time: one, and one that replaces a lost one."""
+
+_OPTIONS = [
+    # Without this two servers could share a port, and half of the calls go to the wrong one.
+    ("grpc.so_reuseport", 0),
+    ("grpc.max_receive_message_length", wire.SMALL),
+    ("grpc.max_metadata_size", 16 * 1024),
+    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+    ("grpc.http2.max_ping_strikes", 0),
+]
+
+
+class GossipServer:
+    """Serves a ledger on an address.
+
+    Parameters
+    ----------
+    ledger : Ledger
+        The hub's published snapshots.
+    listen : str
+        ``host:port`` to bind.
+    neighbours : tuple[str, ...]
+        The hubs that may fetch and confirm.
+    tls : TlsFiles | None
+        None serves without encryption or proof of identity.
+    status : Callable[[], dict]
+        What to answer to `Status`.
+    reject : Callable[[Rejection, str], None]
+        Told of every call that is turned away.
+    sent : Callable[[int], None]
+        Told of every number of bytes sent.
+    stream : Callable[[Published], Iterator[bytes]]
+        How a snapshot is cut into messages.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        listen: str,
+        neighbours: tuple[str, ...],
+        tls: TlsFiles | None,
+        status: Callable[[], dict[str, Any]],
+        reject: Callable[[Rejection, str], None],
+        sent: Callable[[int], None],
+        stream: Callable[[Published], Iterator[bytes]] = wire.messages,
+    ) -> None:
+        self._ledger = ledger
+        self._neighbours = neighbours
+        self._secure = tls is not None
+        self._status = status
+        self._reject = reject
+        self._sent = sent
+        self._stream = stream
+        self._fetching: Counter[str] = Counter()
+        self._lock = Lock()
+        workers = (FETCHES + 2) * len(neighbours) + 4
+        pool = futures.ThreadPoolExecutor(workers, thread_name_prefix="gossip-server")
+        self._server = grpc.server(pool, options=_OPTIONS)
+        self._server.add_generic_rpc_handlers((self._handlers(),))
+        try:
+            if tls is None:
+                self._port = self._server.add_insecure_port(listen)
+            else:
+                ca, certificate, key = tls.read()
+                self._port = self._server.add_secure_port(
+                    listen,
+                    grpc.ssl_server_credentials(
+                        [(key, certificate)], root_certificates=ca, require_client_auth=True
+                    ),
+                )
+        except RuntimeError as error:
+            raise OSError(
+                f"cannot listen for gossip on {listen}: the port is taken, or the address is not "
+                "this machine's (then set `listen` for this hub in the network file)"
+            ) from error
+        self._server.start()
+
+    @property
+    def port(self) -> int:
+        """The port it listens on."""
+        return int(self._port)
+
+    def stop(self) -> None:
+        """Let calls in progress finish for a moment, end the others and free the port."""
+        self._server.stop(grace=0.2).wait()
+
+    def _handlers(self) -> Any:
+        return grpc.method_handlers_generic_handler(
+            SERVICE,
+            {
+                "Fetch": grpc.unary_stream_rpc_method_handler(self._fetch),
+                "Confirm": grpc.unary_unary_rpc_method_handler(self._confirm),
+                "Status": grpc.unary_unary_rpc_method_handler(self._answer_status),
+            },
+        )
+
+    def _names(self, context: Any) -> list[str]:
+        """Names in the caller's certificate, which the TLS handshake has checked."""
+        found: Mapping[str, list[bytes]] = context.auth_context()
+        return [n.decode(errors="replace") for n in found.get("x509_subject_alternative_name", [])]
+
+    def _neighbour(self, context: Any) -> str:
+        """The neighbour that calls; anyone else's call ends here."""
+        claim = dict(context.invocation_metadata()).get("mll-hub", "")
+        caller = claim
+        if self._secure:
+            hubs = hubs_named(self._names(context))
+            caller = hubs[0] if len(hubs) == 1 else ""
+            if caller and claim != caller:
+                detail = f"a call by {caller!r}, who claims to be {claim!r}"
+                self._turn_away(context, Rejection.IMPOSTOR, detail)
+        if caller not in self._neighbours:
+            detail = f"a call by {caller or 'nobody we know'!r}, who is no neighbour"
+            self._turn_away(context, Rejection.STRANGER, detail)
+        return str(caller)
+
+    def _turn_away(self, context: Any, rejection: Rejection, detail: str) -> None:
+        self._reject(rejection, f"{detail} ({context.peer()})")
+        context.abort(grpc.StatusCode.PERMISSION_DENIED, rejection.value)
+
+    def _parsed(self, request: bytes, context: Any, parse: Callable[[bytes], Any]) -> Any:
+        try:
+            return parse(request)
+        except ValueError as error:
+            self._reject(Rejection.GARBLED, f"a request: {error} ({context.peer()})")
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+
+    def _fetch(self, request: bytes, context: Any) -> Iterator[bytes]:
+        peer = self._neighbour(context)
+        want = self._parsed(request, context, wire.parse)
+        with self._lock:
+            busy = self._fetching[peer] >= FETCHES
+            self._fetching[peer] += not busy
+        if busy:
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{FETCHES} fetches are open")
+        try:
+            for message in self._reply(want, context):
+                yield message
+                self._sent(len(message))
+        finally:
+            with self._lock:
+                self._fetching[peer] -= 1
+
+    def _reply(self, want: dict[str, Any], context: Any) -> Iterator[bytes]:
+        if want.get("run") != self._ledger.run:
+            yield wire.dump({"answer": "other run", "run": self._ledger.run})
+            return
+        mixing, wait = want.get("mixing"), want.get("wait", 0.0)
+        if not isinstance(mixing, int | None) or not isinstance(wait, int | float):
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"mixing {mixing!r}, wait {wait!r}")
+        left = context.time_remaining()
+        until = time.monotonic() + min(wait, 0.0 if left is None else left)
+        # A caller that has gone away must not hold a thread until its wait is over.
+        context.add_callback(self._ledger.wake)
+        found = self._ledger.wait_for(mixing, until, context.is_active)
+        if isinstance(found, Missing):
+            yield wire.dump({"answer": found.value, "latest": self._ledger.latest})
+        else:
+            yield from self._stream(found)
+
+    def _confirm(self, request: bytes, context: Any) -> bytes:
+        peer = self._neighbour(context)
+        verdict = self._parsed(request, context, wire.parse_verdict)
+        return wire.dump({"ack": self._ledger.record(peer, verdict).value})
+
+    def _answer_status(self, request: bytes, context: Any) -> bytes:
+        if self._secure:
+            names = self._names(context)
+            if not hubs_named(names) and operator_name() not in names:
+                self._turn_away(context, Rejection.STRANGER, f"a status call by {names}")
+        return wire.dump(self._status())

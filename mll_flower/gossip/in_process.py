@@ -1,0 +1,95 @@
+"""Gossip within one process: hubs in threads that share a board.
+
+The same protocol, checks and rules of silence as over the network; only the carrier differs.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from mll_flower.gossip.ledger import Ack, Ledger, Missing, Published, Verdict
+from mll_flower.gossip.protocol import Gossip
+from mll_flower.gossip.results import PeerSilent
+
+
+class InProcessBoard:
+    """Where the hubs of one process find each other; links can be cut one way or both."""
+
+    def __init__(self) -> None:
+        self._hubs: dict[str, InProcessGossip] = {}
+        self._cut: set[tuple[str, str]] = set()
+        self._lock = threading.Lock()
+
+    def cut(self, caller: str, called: str) -> None:
+        """Let every call from one hub to another fail from now on (that direction only)."""
+        with self._lock:
+            self._cut.add((caller, called))
+
+    def mend(self, caller: str, called: str) -> None:
+        """Undo `cut`."""
+        with self._lock:
+            self._cut.discard((caller, called))
+
+    def _join(self, gossip: InProcessGossip) -> None:
+        with self._lock:
+            if gossip.hub in self._hubs:
+                raise ValueError(f"hub {gossip.hub!r} is on the board already; close it first")
+            self._hubs[gossip.hub] = gossip
+
+    def _leave(self, gossip: InProcessGossip) -> None:
+        with self._lock:
+            if self._hubs.get(gossip.hub) is gossip:
+                del self._hubs[gossip.hub]
+
+    def _reach(self, caller: str, called: str) -> InProcessGossip:
+        with self._lock:
+            if (caller, called) in self._cut or called not in self._hubs:
+                raise PeerSilent("unreachable")
+            return self._hubs[called]
+
+
+class InProcessGossip(Gossip):
+    """Gossip over a `InProcessBoard`.
+
+    Parameters
+    ----------
+    board : InProcessBoard
+        Shared by the hubs of the process.
+    hub, neighbours, run, keep
+        See `Gossip`.
+    """
+
+    def __init__(
+        self, board: InProcessBoard, hub: str, neighbours: Iterable[str], run: str, keep: int = 2
+    ) -> None:
+        super().__init__(hub, neighbours, run, keep)
+        self._board = board
+        board._join(self)
+
+    def close(self, grace: float = 0.0) -> None:
+        """Leave the board after `grace` seconds."""
+        time.sleep(max(0.0, grace))
+        self._board._leave(self)
+        self._ledger.shut()
+
+    def _ledger_of(self, peer: str) -> Ledger:
+        return self._board._reach(self.hub, peer)._ledger
+
+    def _fetch(self, peer: str, mixing: int | None, until: float) -> Published:
+        ledger = self._ledger_of(peer)
+        found = ledger.wait_for(mixing, until, lambda: not self._ledger.is_shut)
+        if found is Missing.GONE:
+            ahead = ledger.latest
+            raise PeerSilent(f"is past mixing {mixing}, at {ahead}", final=True, ahead=ahead)
+        if found is Missing.NOT_YET:
+            raise PeerSilent("has published nothing for it", final=mixing is None)
+        return found
+
+    def _deliver(self, peer: str, verdict: Verdict, until: float) -> Ack:
+        return self._ledger_of(peer).record(self.hub, verdict)
+
+    def _ask(self, peer: str, until: float) -> dict[str, Any]:
+        return self._board._reach(self.hub, peer).status()

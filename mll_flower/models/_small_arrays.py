@@ -1,0 +1,77 @@
+"""Small arrays of a model, read and summed together.
+
+A sum of a few numbers costs as much as one of thousands, and most arrays of a model are small
+(biases, BatchNorm). So a model's small arrays are joined and summed in one go: averaging ten
+models of the paper's CNN takes a third less time. Only `mll_flower.models.sums` uses this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+from flwr.app import Array
+
+from mll_flower.models.layout import Flat, Layout, Place, Vector
+
+SMALL = 1 << 14
+"""Arrays of fewer elements than this are summed together."""
+
+
+@lru_cache(maxsize=64)
+def bundles(layout: Layout) -> list[Bundle]:
+    """Return the small arrays of a layout, one bundle per dtype."""
+    members: dict[str, list[int]] = {}
+    for index, place in enumerate(layout.places):
+        if place.count < SMALL:
+            members.setdefault(place.dtype, []).append(index)
+    return [Bundle([layout.places[i] for i in indices], indices) for indices in members.values()]
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """Small arrays of one dtype, which are read and summed together.
+
+    A model's arrays are joined as the .npy files that they came in. The files' headers are then
+    taken for numbers, whose sums nobody looks at; cutting them out would take longer.
+    """
+
+    places: list[Place]
+    indices: list[int]
+
+    def files(self, models: Sequence[Sequence[Array | Vector]]) -> list[Vector]:
+        """Files of each model, whose arrays are given in the layout's order, as one vector."""
+        files = [model[i].data for model in models for i in self.indices]
+        if not self._expected(files, len(models)):
+            pairs = list(zip(self.places, self.indices, strict=True))
+            files = [place.npy(model[i]) for model in models for place, i in pairs]
+        joined = np.frombuffer(b"".join(files), self.places[0].dtype)
+        return list(joined.reshape(len(models), -1))
+
+    def spread(self, files: Vector, flat: Flat) -> None:
+        """Write the contents of joined files to their places in a flat model."""
+        target = flat[self.places[0].dtype]
+        end = 0
+        for place in self.places:
+            start = end + len(place.header) // files.itemsize
+            end = start + place.count
+            target[place.slice] = files[start:end]
+
+    def _expected(self, files: list[Any], models: int) -> bool:
+        """Whether these are files with the lengths and headers that are expected."""
+        return (
+            set(map(type, files)) == {bytes}
+            and list(map(len, files)) == self._lengths * models
+            and all(map(bytes.startswith, files, self._headers * models))
+        )
+
+    @cached_property
+    def _lengths(self) -> list[int]:
+        return [place.length for place in self.places]
+
+    @cached_property
+    def _headers(self) -> list[bytes]:
+        return [place.header for place in self.places]

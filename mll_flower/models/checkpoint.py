@@ -1,0 +1,84 @@
+"""Save hub models and go on from them, to the bit."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from mll_flower.models.layout import Flat, Layout
+
+FILE = "checkpoint.safetensors"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Hub models after some rounds.
+
+    Parameters
+    ----------
+    round : int
+        Rounds done.
+    models : list[Flat]
+        y(d) of each hub.
+    layout : Layout
+        How the models are laid out.
+    extra : dict
+        What else its writer kept, such as the config.
+    """
+
+    round: int
+    models: list[Flat]
+    layout: Layout
+    extra: dict[str, Any]
+
+
+def save_checkpoint(
+    path: str | Path,
+    round: int,
+    layout: Layout,
+    models: Sequence[Flat],
+    extra: Mapping[str, Any] | None = None,
+) -> None:
+    """Write a checkpoint atomically: a reader sees the old one or the new one, never a part."""
+    path = Path(path)
+    tensors = {
+        f"{d}/{name}": array
+        for d, model in enumerate(models)
+        for name, array in layout.arrays(model).items()
+    }
+    # The names once more, in their order: the file sorts its tensors.
+    about = {"round": round, "hubs": len(models), "names": layout.names, "extra": extra or {}}
+    part = path.with_name(path.name + ".part")
+    part.parent.mkdir(parents=True, exist_ok=True)
+    save_file(tensors, part, metadata={"mll-flower": json.dumps(about)})
+    with part.open("rb") as file:
+        os.fsync(file.fileno())
+    part.replace(path)
+
+
+def load_checkpoint(path: str | Path) -> Checkpoint:
+    """Read a checkpoint; the path may be that of the run's output."""
+    path = Path(path)
+    if path.is_dir():
+        path = path / FILE
+    if not path.is_file():
+        raise ValueError(
+            f"checkpoint {path} is not there: was the run made with checkpoint-every > 0?"
+        )
+    try:
+        with safe_open(path, framework="numpy") as file:
+            about = json.loads(file.metadata()["mll-flower"])
+            names = about["names"]
+            hubs = [{n: file.get_tensor(f"{d}/{n}") for n in names} for d in range(about["hubs"])]
+    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path} is not a checkpoint of a run: {error}") from None
+    layout = Layout.of(hubs[0])
+    models = [layout.flatten(arrays) for arrays in hubs]
+    return Checkpoint(about["round"], models, layout, about["extra"])

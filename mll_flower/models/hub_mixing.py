@@ -1,0 +1,36 @@
+"""Mixing when all hubs' models are in one place: y(d) = sum over j of H[j, d] z(j).
+
+Hubs that are apart mix with what their neighbours send: `mll_flower.gossip.local_mixing`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mll_flower.models.layout import Flat
+from mll_flower.models.sums import sum_models
+
+
+def mix_models(models: Sequence[Flat], matrix: NDArray[np.float64]) -> list[Flat]:
+    """Mix all hubs' models, all of them from the same z.
+
+    Parameters
+    ----------
+    models : Sequence[Flat]
+        z(d), one per hub.
+    matrix : ndarray, D x D
+        H; column d holds the weights of hub d's mix.
+
+    Returns
+    -------
+    list of Flat
+        y(d), one per hub.
+    """
+    mixed = []
+    for column in np.asarray(matrix).T:
+        sources = np.flatnonzero(column).tolist()
+        mixed.append(sum_models([models[j] for j in sources], [float(column[j]) for j in sources]))
+    return mixed

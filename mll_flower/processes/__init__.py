@@ -1,0 +1,1 @@
+"""Operating-system processes: trees of them, Flower's commands, simulation runs."""

@@ -1,0 +1,1 @@
+"""Code that exists for speed alone; each module says what it saves."""

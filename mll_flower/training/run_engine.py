@@ -1,0 +1,89 @@
+"""The engine of a run: what its config says, built once per process and kept."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+
+from mll_flower.algorithm.network import HubNetwork
+from mll_flower.config import RunConfig
+from mll_flower.tasks.partitions import partition
+from mll_flower.tasks.task import Task
+from mll_flower.training.engine import Engine
+
+ALONE = (0,)
+"""``hub_of`` of a worker whose data are all its own, or of an engine that only evaluates."""
+
+
+def run_engine(config: RunConfig, hub_of: tuple[int, ...] | None = None) -> Engine:
+    """Return this process's engine for a run.
+
+    Parameters
+    ----------
+    config : RunConfig
+        Data set, partition, model and SGD. What else it says does not matter here.
+    hub_of : tuple of int, optional
+        The hub of each worker; those of the config's network if not given.
+    """
+    return _engine(
+        config.dataset,
+        config.data_dir,
+        config.model,
+        config.partition,
+        _hub_of(config) if hub_of is None else hub_of,
+        config.batch_size,
+        config.seed,
+        config.momentum,
+        config.weight_decay,
+    )
+
+
+def hosted_workers(config: RunConfig, node: int) -> list[int]:
+    """Return the workers that the SuperNode with this partition id hosts in a simulation."""
+    if config.pool == "worker":
+        return [node]
+    return [int(i) for i in network_of(config).members(node)]
+
+
+# A message of a small model takes a millisecond or two; building the network takes a third of one.
+@lru_cache(maxsize=4)
+def network_of(config: RunConfig) -> HubNetwork:
+    """Return the network of a config, with equal weights where it weighs by examples."""
+    return config.network()
+
+
+@lru_cache(maxsize=4)
+def _hub_of(config: RunConfig) -> tuple[int, ...]:
+    return tuple(network_of(config).hub_of.tolist())
+
+
+@lru_cache(maxsize=4)
+def _engine(
+    dataset: str,
+    data_dir: str,
+    model: str,
+    partition_name: str,
+    hub_of: tuple[int, ...],
+    batch_size: int,
+    seed: int,
+    momentum: float,
+    weight_decay: float,
+) -> Engine:
+    task = replace(_task(dataset, data_dir, model), seed=seed)
+    shards = partition(partition_name, task.data.y_train, np.asarray(hub_of), seed)
+    return Engine(
+        task,
+        shards,
+        batch_size=batch_size,
+        seed=seed,
+        momentum=momentum,
+        weight_decay=weight_decay,
+    )
+
+
+@lru_cache(maxsize=2)
+def _task(dataset: str, data_dir: str, model: str) -> Task:
+    # Apart from the seed, so that runs with other seeds share the data.
+    return Task.load(dataset=dataset, data_dir=data_dir or None, model=model)

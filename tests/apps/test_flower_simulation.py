@@ -1,0 +1,210 @@
+"""The main job on Flower's simulation engine: real SuperLink, Ray, SuperNodes and FAB.
+
+The runs share one SuperLink and are small; what needs no Flower runtime is tested in
+test_main_run.py on the same app.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+import torch
+from click.testing import Result
+from typer.testing import CliRunner
+
+from mll_flower.cli import app as cli
+from mll_flower.processes.simulation import SuperLink, app_directory, run_app, simulation_superlink
+from mll_flower.results.files import COLUMNS
+from tests.support.simulated import (
+    Results,
+    config_of,
+    play,
+    reference_run,
+    settings_of,
+    task_and_shards,
+)
+
+pytestmark = pytest.mark.timeout(600)
+
+SETTINGS = {"hubs": 2, "workers_per_hub": "2,1", "slots": 32, "learning_rate": 0.5}
+
+
+@dataclass
+class Shared:
+    """The SuperLink of this file's runs."""
+
+    superlink: SuperLink
+    stack: ExitStack
+
+    def run(
+        self,
+        output: Path,
+        nodes: int,
+        actors: int,
+        on_line: Callable[[str], None] = lambda line: None,
+        **settings: object,
+    ) -> tuple[Results, list[str]]:
+        """Run the app as `flwr run` does; return its results and its log."""
+        lines: list[str] = []
+
+        def hear(line: str) -> None:
+            lines.append(line)
+            on_line(line)
+
+        federation = {
+            "num-supernodes": nodes,
+            "client-resources-num-cpus": 1,
+            "init-args-num-cpus": actors,
+            "init-args-log-to-driver": False,
+        }
+        values = {**settings_of(settings), "output": str(output)}
+        run_app(self.superlink, app_directory(), values, federation, hear)
+        return Results(output), lines
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Shared]:
+    with ExitStack() as stack:
+        yield Shared(stack.enter_context(simulation_superlink()), stack)
+
+
+@pytest.fixture(scope="module")
+def by_worker(shared: Shared, tmp_path_factory: pytest.TempPathFactory) -> Results:
+    """A node a worker, one actor."""
+    output = tmp_path_factory.mktemp("worker") / "run"
+    return shared.run(output, nodes=3, actors=1, pool="worker", **SETTINGS)[0]
+
+
+def test_flower_s_path_equals_the_reference(by_worker: Results):
+    history = reference_run(config_of(**SETTINGS))
+    assert np.abs(by_worker.vector() - history.average[-1]).max() <= 1e-6
+    assert np.abs(history.average[-1]).max() > 0.1
+    # Not only at the end: u at each evaluation, by its loss.
+    task, _ = task_and_shards(by_worker.config)
+    x = task.data.x_test.reshape(360, -1).astype(np.float64)
+    sign = np.where(task.data.y_test < 5, 1.0, -1.0)
+    for row in by_worker.evaluations:
+        u = history.average[int(row["slot"])]
+        loss = np.logaddexp(0, sign * (x @ u[:-1] + u[-1])).mean()
+        assert float(row["test_loss"]) == pytest.approx(loss, abs=1e-6)
+
+
+def test_results_are_there(by_worker: Results):
+    assert tuple(by_worker.rows[0]) == COLUMNS
+    assert len(by_worker.evaluations) == 5
+    assert [row["hub"] for row in by_worker.rows].count("0") == 8
+    assert by_worker.report["summary"]["slot"] == 32
+    assert by_worker.report["absences"] == []
+    assert by_worker.config.pool == "worker"
+    task, _ = task_and_shards(by_worker.config)
+    module = task.new_model()
+    module.load_state_dict({k: torch.from_numpy(v) for k, v in by_worker.model.items()})
+    _, accuracy = task.evaluate(module)
+    assert accuracy == pytest.approx(by_worker.report["summary"]["accuracy"])
+    pictures = list((by_worker.folder / "plots").glob("*.png"))
+    assert len(pictures) >= 4
+    assert all(picture.read_bytes().startswith(b"\x89PNG") for picture in pictures)
+
+
+def test_the_same_numbers_without_flower(by_worker: Results, tmp_path: Path):
+    here = play(tmp_path, pool="worker", **SETTINGS)
+    assert here.same_model(by_worker)
+    assert here.lasting == by_worker.lasting
+
+
+def test_the_same_numbers_with_other_actors_nodes_and_pools(
+    shared: Shared, by_worker: Results, tmp_path: Path
+):
+    """Two actors, a node a hub, and more nodes than are needed, as plain `flwr run` has."""
+    results, log = shared.run(tmp_path / "run", nodes=4, actors=2, pool="hub", **SETTINGS)
+    assert results.same_model(by_worker)
+    assert results.evaluations == by_worker.evaluations
+    assert results.report["workers"] == by_worker.report["workers"]
+    here = play(tmp_path / "here", pool="hub", **SETTINGS)
+    assert here.same_model(results)
+    assert here.lasting == results.lasting
+    # Whoever runs `flwr run --stream` sees how it went.
+    assert any("slot 32 of 32" in line for line in log)
+
+
+@contextmanager
+def no_other(shared: Shared) -> Iterator[SuperLink]:
+    yield shared.superlink
+
+
+def command(shared: Shared, output: Path, settings: dict) -> Result:
+    """`mll-flower run` on the shared SuperLink."""
+    values = {**settings_of(settings), "output": output}
+    words = [word for key, value in values.items() for word in (f"--{key}", str(value))]
+    with patch(
+        "mll_flower.processes.simulation.simulation_superlink", lambda home: no_other(shared)
+    ):
+        return CliRunner().invoke(cli, ["run", "--actors", "2", *words])
+
+
+def test_the_command_runs_through_flower(shared: Shared, tmp_path: Path):
+    settings = {**SETTINGS, "model": "cnn", "slots": 8, "momentum": 0.5, "pool": "hub"}
+    result = command(shared, tmp_path / "run", settings)
+    assert result.exit_code == 0, result.output
+    assert "test accuracy" in result.output
+    # torch's arithmetic too is the same to the bit in Ray's actors and here.
+    assert Results(tmp_path / "run").same_model(play(tmp_path / "here", **settings))
+
+
+def test_too_few_nodes_fail_the_run_with_the_remedy(shared: Shared, tmp_path: Path):
+    def with_two(superlink, app, values, federation, on_line) -> None:
+        run_app(superlink, app, values, {**federation, "num-supernodes": 2}, on_line)
+
+    with patch("mll_flower.processes.simulation.run_app", with_two):
+        result = command(shared, tmp_path / "run", {**SETTINGS, "pool": "worker"})
+    assert result.exit_code == 1  # `flwr run` itself ends with 0
+    assert "there are 2 SuperNodes; pool='worker' with 2 hubs and 3 workers" in result.output
+    assert "needs 3: use --federation-config 'num-supernodes=3'" in result.output
+    assert "the run ended as 'finished:failed'" in result.output
+    assert not (tmp_path / "run").exists()
+
+
+def processes_of(home: Path) -> list[str]:
+    """Processes that were started with this FLWR_HOME, in whatever session or group."""
+    mark = f"FLWR_HOME={home}".encode()
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark in (folder / "environ").read_bytes().split(b"\0"):
+                found.append((folder / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+        except OSError:
+            continue  # ended meanwhile, or not ours
+    return found
+
+
+class Impatient(Exception):
+    """Somebody who does not wait for the end of the run."""
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs Linux's /proc")
+def test_nothing_is_left_of_a_run_that_is_broken_off(shared: Shared, tmp_path: Path):
+    """The last test: it ends the SuperLink, in the middle of a run."""
+    home, port = shared.superlink.home, shared.superlink.port
+
+    def leave(line: str) -> None:
+        if "results go to" in line:
+            raise Impatient
+
+    with pytest.raises(Impatient):
+        shared.run(tmp_path, 3, 1, on_line=leave, pool="worker", **{**SETTINGS, "slots": 10**5})
+    names = " ".join(processes_of(home))
+    assert "flower-superlink" in names
+    assert "raylet" in names
+    shared.stack.close()
+    assert processes_of(home) == []
+    assert not home.exists()
+    with socket.socket() as server:
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        server.bind(("127.0.0.1", port))

@@ -1,0 +1,264 @@
+"""``mll-flower network``, and what all commands share: errors, version, help."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import typer
+from typer.testing import CliRunner
+
+import mll_flower
+from mll_flower import HubNetwork, mixing_matrix, zeta
+from mll_flower.algorithm import theory
+from mll_flower.cli import Commands, app
+from mll_flower.results.hub_graph import draw_hub_graph
+
+runner = CliRunner()
+
+
+def run(*arguments: object):
+    return runner.invoke(app, [str(a) for a in arguments])
+
+
+def run_json(*arguments: object) -> dict:
+    result = run("network", "--json", *arguments)
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def one_line(result) -> str:
+    """The error of a command that failed: exit code 2 and one line, nothing printed."""
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    lines = result.stderr.splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith("Error: ")
+    return lines[0]
+
+
+ARGUMENTS = ("--workers-per-hub", "2,3,1,2", "--graph", "path", "--weights", "1,2,3,4,5,6,7,8")
+WEIGHTED = HubNetwork.build(
+    workers_per_hub=[2, 3, 1, 2], graph="path", weights=range(1, 9), rates="two-speed"
+)
+
+
+def test_json_agrees_with_the_library() -> None:
+    found = run_json(
+        *(*ARGUMENTS, "--rates", "two-speed", "--tau", 3, "--q", 2, "--parameters", 1000),
+        *("--L", 2, "--sigma2", 0.5, "--beta", 0.1, "--gap", 4, "--slots", 600),
+        *("--mixing", "diffusion"),
+    )
+    H = mixing_matrix(WEIGHTED.graph, WEIGHTED.b, "diffusion")
+    problem = theory.Problem(L=2, sigma2=0.5, beta=0.1, gap=4)
+    eta = theory.largest_step_size(WEIGHTED, zeta(H), 3, 2, problem)
+    np.testing.assert_array_equal(found["H"], H)
+    assert found["zeta"] == zeta(H)
+    assert found["spectral_gap"] == 1 - zeta(H)
+    assert [hub["share"] for hub in found["hubs"]] == WEIGHTED.b.tolist()
+    assert [hub["workers"] for hub in found["hubs"]] == [2, 3, 1, 2]
+    assert [hub["neighbours"] for hub in found["hubs"]] == [[1], [0, 2], [1, 3], [2]]
+    assert [hub["degree"] for hub in found["hubs"]] == [1, 2, 2, 1]
+    assert found["hubs"][0]["mean_rate"] == pytest.approx((0.6 + 0.9) / 2)
+    # 8 workers, down and up; 3 edges, both ways; 4 bytes a number.
+    assert found["bytes"]["model"] == 4000
+    assert found["bytes"]["round"] == 2 * 8 * 4000
+    assert found["bytes"]["mixing"] == 2 * 3 * 4000
+    assert found["bytes"]["slot"] == pytest.approx(2 * 8 * 4000 / 3 + 2 * 3 * 4000 / 6)
+    assert found["theory"]["largest_step_size"] == found["theory"]["step_size"] == eta
+    assert found["theory"]["workers_failing"] == 0
+    assert found["theory"]["gamma"] == theory.gamma(zeta(H))
+    assert found["theory"]["bound"] == theory.bound(WEIGHTED, zeta(H), 3, 2, eta, problem, 600)
+
+
+def test_text_shows_the_numbers_of_the_library() -> None:
+    result = run("network", *ARGUMENTS, "--rates", "two-speed", "--slots", 1000)
+    assert result.exit_code == 0
+    assert result.stderr == ""
+    text = result.stdout
+    H = mixing_matrix(WEIGHTED.graph, WEIGHTED.b)
+    eta = theory.largest_step_size(WEIGHTED, zeta(H), 8, 4, theory.Problem())
+    terms = theory.bound(WEIGHTED, zeta(H), 8, 4, eta, theory.Problem(), 1000)
+    assert "4 hubs, 8 workers, 3 edges; tau = 8, q = 4" in text
+    assert f"zeta = {zeta(H):.6g}, spectral gap 1 - zeta = {1 - zeta(H):.6g}" in text
+    assert f"largest step size: {eta:.6g}" in text
+    assert "K = 1000" in text
+    for name, value in terms.items():
+        assert re.search(rf"{name} +{re.escape(f'{value:.6g}')}", text)
+    for share in WEIGHTED.b:
+        assert f"{share:.4f}" in text
+    for row in H:
+        assert " ".join(f"{x:5.3f}" if x else "    ·" for x in row) in text
+    assert "7.04 MB down to the workers" in text
+    assert "2.64 MB, two models an edge" in text
+
+
+def test_the_default_network_is_a_ring_of_five() -> None:
+    found = run_json()
+    assert (len(found["hubs"]), found["workers"], found["edges"]) == (5, 20, 5)
+    assert (found["tau"], found["q"]) == (8, 4)
+
+
+def test_slow_workers_get_the_plain_sentence() -> None:
+    result = run("network", "--rates", "uniform")
+    expected = HubNetwork.build(hubs=5, workers_per_hub=4, graph="ring", rates="uniform")
+    assert theory.explain_condition(expected) in result.stdout
+    assert "largest step size" not in result.stdout
+    assert "at eta = 0.01, K to infinity" in result.stdout
+    assert "not promised: eta fails the condition for 20 workers" in result.stdout
+    assert run_json("--rates", "uniform")["theory"]["largest_step_size"] is None
+
+
+def test_a_large_step_size_is_reported_as_failing() -> None:
+    found = run_json("--step-size", 0.5)
+    assert found["theory"]["workers_failing"] == 20
+    assert found["theory"]["step_size"] == 0.5
+
+
+def test_a_large_matrix_is_printed_only_when_asked_for() -> None:
+    plain, full = run("network", "--hubs", 13), run("network", "--hubs", 13, "--matrix")
+    assert "13 x 13; --matrix prints it" in plain.stdout
+    assert "0.333" not in plain.stdout
+    rows = [line for line in full.stdout.splitlines() if line.count("0.333") == 3]
+    assert len(rows) == 13
+
+
+def test_many_hubs_are_cut_short() -> None:
+    assert "... and 60 hubs more" in run("network", "--hubs", 100).stdout
+
+
+def test_an_h_that_does_not_connect_has_no_bound(tmp_path: Path) -> None:
+    np.savetxt(tmp_path / "H.txt", np.eye(5))
+    result = run("network", "--mixing", tmp_path / "H.txt")
+    assert result.exit_code == 0
+    assert "zeta is 1" in result.stdout
+    assert "Bound" not in result.stdout
+
+
+@pytest.mark.parametrize("suffix", [".toml", ".json"])
+def test_save_and_read_again(suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"network{suffix}"
+    first = run_json(*ARGUMENTS, "--rates", "0.6,0.7,0.8,0.9,1,1,1,1", "--save", path)
+    assert run_json(path) == first
+    np.testing.assert_array_equal(HubNetwork.load(path).w, range(1, 9))
+
+
+def test_seed_decides_the_random_graph() -> None:
+    one, two = (run_json("--hubs", 12, "--graph", "erdos-renyi", "--seed", s) for s in (1, 2))
+    assert one["hubs"] != two["hubs"]
+    expected = HubNetwork.build(hubs=12, graph="erdos-renyi", seed=1)
+    assert [h["degree"] for h in one["hubs"]] == [expected.graph.degree[d] for d in range(12)]
+
+
+def test_draw_a_png(tmp_path: Path) -> None:
+    from PIL import Image
+
+    path = tmp_path / "hubs.png"
+    assert run("network", *ARGUMENTS, "--draw", path).exit_code == 0
+    with Image.open(path) as picture:
+        assert picture.format == "PNG"
+        pixels = np.asarray(picture.convert("L"))
+    assert min(pixels.shape) >= 600
+    assert (pixels < 200).mean() > 0.01
+
+
+@pytest.mark.parametrize(
+    ("hubs", "graph"), [(1, "path"), (2, "path"), (4, "path"), (9, "grid"), (200, "ring")]
+)
+def test_draw_an_svg_of_any_size(hubs: int, graph: str, tmp_path: Path) -> None:
+    network = HubNetwork.build(hubs=hubs, workers_per_hub=3, graph=graph)
+    path = draw_hub_graph(network, tmp_path / "hubs.svg", title="My hubs")
+    text = path.read_text()
+    assert "<svg" in text
+    # Text is drawn as shapes, each after a comment with its words.
+    assert "<!-- My hubs -->" in text
+    assert text.count("<!-- ×3 -->") == (hubs if hubs <= 60 else 0)
+
+
+def test_draw_with_given_colours(tmp_path: Path) -> None:
+    network = HubNetwork.build(hubs=3)
+    path = draw_hub_graph(network, tmp_path / "h.svg", colours=["#ff0000", "#00ff00", "#0000ff"])
+    assert all(colour in path.read_text() for colour in ("#ff0000", "#00ff00", "#0000ff"))
+    with pytest.raises(ValueError, match="1 colours for 3 hubs: give one a hub"):
+        draw_hub_graph(network, tmp_path / "h.svg", colours=["red"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--graph", "torus"], ["'torus'", "ring"]),
+        (["--mixing", "magic"], ["'magic'", "metropolis"]),
+        (["--rates", "1.5"], ["rates[0] = 1.5", "at most 1"]),
+        (["--rates", "quick"], ["'quick'", "two-speed"]),
+        (["--weights", "1,2"], ["weights of shape (2,)", "20 workers"]),
+        (["--weights", "heavy"], ["'heavy'", "'equal'"]),
+        (["--workers-per-hub", "2,x"], ["--workers-per-hub: 'x'", "whole number"]),
+        (["--tau", "0"], ["tau=0", "at least 1"]),
+        (["--q", "0"], ["q=0", "at least 1"]),
+        (["--hubs", "0"], ["hubs=0", "at least one"]),
+        (["--parameters", "0"], ["parameters=0", "at least 1"]),
+        (["--L", "-1"], ["L=-1", "L > 0"]),
+        (["--slots", "0"], ["slots=0", "at least 1"]),
+        (["--step-size", "0"], ["step_size=0", "positive"]),
+        (["missing.toml"], ["missing.toml is not there", "check the path"]),
+        (["missing.toml", "--hubs", "3", "--rates", "1"], ["leave out --hubs, --rates"]),
+        (["--draw", "picture.bmp"], ["picture.bmp", ".png"]),
+        (["--save", "network.yaml"], ["network.yaml", ".toml"]),
+        (["--save", "no/such/folder/n.toml"], ["No such file", "no/such/folder/n.toml"]),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_two(
+    arguments: list[str], words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    line = one_line(run("network", *arguments))
+    for word in words:
+        assert word in line
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_traceback_shows_where_an_error_comes_from() -> None:
+    result = run("--traceback", "network", "--graph", "torus")
+    assert isinstance(result.exception, ValueError)
+
+
+def test_errors_of_any_command_are_one_line_and_faults_are_not() -> None:
+    other = typer.Typer(cls=Commands)
+
+    @other.command()
+    def wrong() -> None:
+        raise ValueError("a [bold]value\nin two lines")
+
+    @other.command()
+    def fault() -> None:
+        raise RuntimeError("a fault")
+
+    line = one_line(runner.invoke(other, ["wrong"]))
+    assert line == "Error: a [bold]value in two lines"
+    assert isinstance(runner.invoke(other, ["fault"]).exception, RuntimeError)
+
+
+def test_version_and_help() -> None:
+    assert run("--version").stdout.strip() == f"mll-flower {mll_flower.__version__}"
+    assert "network" in run("--help").stdout
+    assert "network" in run().output
+
+
+def test_help_says_what_every_argument_is() -> None:
+    # In the text of the command: not every typer that Flower allows shows an argument's own.
+    group = typer.main.get_command(app)
+    for name, command in group.commands.items():
+        for parameter in command.params:
+            if parameter.param_type_name == "argument":
+                word = (parameter.metavar or parameter.name).upper().rstrip(".")
+                assert f"{word} is " in command.help or f"{word} are " in command.help, name
+
+
+def test_help_names_every_figure() -> None:
+    from experiments.figures import FIGURES
+
+    text = " ".join(runner.invoke(app, ["reproduce", "--help"]).output.split())
+    assert f"FIGURE is {', '.join(FIGURES)}, or all." in text

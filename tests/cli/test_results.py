@@ -1,0 +1,134 @@
+"""``mll-flower plot``, ``compare`` and ``report``."""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+import webbrowser
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from mll_flower.cli import app
+from tests.support.run_folders import write_run
+
+
+def call(*arguments: object) -> Result:
+    return CliRunner(env={"COLUMNS": "100"}).invoke(app, [str(a) for a in arguments])
+
+
+def test_plot(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path / name) for name in ("a", "b")]
+    out = tmp_path / "p.svg"
+    result = call(
+        "plot", *runs, "--x", "steps", "--y", "loss", "--out", out, "--labels", "one,two", "--log-y"
+    )
+    assert result.exit_code == 0, result.output
+    assert f"wrote {out}" in result.output
+    words = out.read_text()
+    for text in ("one", "two", "training loss", "gradient steps of all workers"):
+        assert f"<!-- {text} -->" in words
+
+
+def test_labels_once_a_run_may_hold_commas(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path / name) for name in ("a", "b")]
+    out = tmp_path / "p.svg"
+    result = call("plot", *runs, "--labels", "tau 8, q 4", "--labels", "tau 32, q 1", "--out", out)
+    assert result.exit_code == 0, result.output
+    assert "<!-- tau 8, q 4 -->" in out.read_text()
+
+
+def test_compare(tmp_path: Path) -> None:
+    write_run(tmp_path / "quick", rounds=8)
+    write_run(tmp_path / "slow", rounds=3, losses=[2, 1, 1.5, math.nan], preset="local-sgd")
+    table, picture = tmp_path / "t.csv", tmp_path / "p.png"
+    result = call(
+        *("compare", tmp_path / "quick", tmp_path / "slow", "--target", 0.8),
+        *("--csv", table, "--out", picture),
+    )
+    assert result.exit_code == 0, result.output
+    lines = [line.split() for line in result.output.splitlines()]
+    assert [
+        "quick",
+        "mll-sgd",
+        "4",
+        "2",
+        "ring",
+        "0",
+        "0.2222",
+        "0.2222",
+        "0.8889",
+        "0.8889",
+    ] in lines
+    assert ["slow", "local-sgd", "4", "2", "ring", "0", "nan", "1", "0.75", "0.75"] in lines
+    assert ["quick", "32", "0.008", "MB", "4"] in lines
+    assert ["slow", "never", "never", "never"] in lines
+    with table.open() as file:
+        rows = {row["run"]: row for row in csv.DictReader(file)}
+    assert float(rows["slow"]["best_loss"]) == 1
+    assert (rows["quick"]["slots_to_target"], rows["quick"]["bytes_to_target"]) == ("32", "8000")
+    assert rows["slow"]["slots_to_target"] == ""
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_compare_fits_a_terminal_and_tells_of_other_data_and_of_runs_under_way(
+    tmp_path: Path,
+) -> None:
+    write_run(tmp_path / "[red]a", dataset="mnist")
+    (write_run(tmp_path / "b") / "metrics.json").unlink()
+    runs = ("compare", tmp_path / "[red]a", tmp_path / "b")
+    result = CliRunner(env={"COLUMNS": "80"}).invoke(app, [str(a) for a in runs])
+    assert result.exit_code == 0, result.output
+    assert max(map(len, result.output.splitlines())) <= 80
+    words = " ".join(result.output.split())
+    assert "[red]a" in words
+    assert "different data (digits, mnist)" in words
+    assert "Not finished: b." in words
+    assert "slots" not in words
+
+
+def test_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+
+    def open_page(url: str) -> bool:
+        opened.append(url)
+        return len(opened) == 1
+
+    monkeypatch.setattr(webbrowser, "open", open_page)
+    path = write_run(tmp_path / "a")
+    result = call("report", path)
+    assert result.exit_code == 0, result.output
+    assert (path / "report.html").read_text().startswith("<!doctype html>")
+    assert opened == []
+    out = tmp_path / "r.html"
+    assert call("report", path, "--out", out, "--open").exit_code == 0
+    assert opened == [out.as_uri()]
+    assert "open the file by hand" in call("report", path, "--open").output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("plot", "nowhere"), "nowhere is not a folder: give the output of a run"),
+        (("compare", "."), r"\. is not a run's output .* there are runs in it, such as a"),
+        (("report", "sub/b"), "has not finished"),
+        (("plot", "a", "--out", "x.jpg"), r"x\.jpg: a picture's name must end in one of"),
+        (("plot", "a", "--labels", "x", "--labels", "y"), "2 labels for 1 runs"),
+        (("compare", "a", "--target", "80"), r"--target 80\.0: an accuracy lies above 0"),
+        (("report", "a", "--out", "x.pdf"), r"x\.pdf: a report's name must end in \.html"),
+        (("report", "a", "--out", "no/x.html"), r"No such file or directory"),
+    ],
+)
+def test_errors_are_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], words: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_run(tmp_path / "a")
+    (write_run(tmp_path / "sub/b") / "metrics.json").unlink()
+    result = call(*arguments)
+    assert result.exit_code == 2
+    assert result.output.startswith("Error: ")
+    assert re.search(words, result.output), result.output
+    assert len(result.output.splitlines()) == 1

@@ -1,0 +1,179 @@
+"""``mll-flower run``, without Flower's runtime; with it in test_simulation.py."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from mll_flower.cli import app
+from mll_flower.config import RunConfig
+from tests.support.simulated import Results, play
+
+SMALL = {
+    "hubs": 2,
+    "workers-per-hub": 2,
+    "tau": 4,
+    "q": 2,
+    "slots": 16,
+    "model": "logistic",
+    "evaluate-limit": 200,
+}
+
+
+def run(output: Path | str, *more: object, in_process: bool = True, **settings: object):
+    values = {**SMALL, **{k.replace("_", "-"): v for k, v in settings.items()}, "output": output}
+    words = [word for key, value in values.items() for word in (f"--{key}", str(value))]
+    if in_process:
+        words.append("--in-process")
+    return CliRunner().invoke(app, ["run", *words, *map(str, more)])
+
+
+@pytest.fixture(autouse=True)
+def plots(request: pytest.FixtureRequest) -> Iterator[None]:
+    """No plots, which take longer than the run, unless they are what is tested."""
+    if "summary" in request.node.name:
+        yield
+    else:
+        with patch("mll_flower.results.plots.plot_run"):
+            yield
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    """A folder of one's own, so that what is not meant to be written can be seen."""
+    folder = tmp_path / "here"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def test_it_ends_with_a_summary_and_says_where_the_results_are(tmp_path):
+    result = run(tmp_path / "out")
+    assert result.exit_code == 0, result.output
+    for words in ("mll-sgd on digits", "2 hubs, 4 workers, ring", "test accuracy", "zeta"):
+        assert words in result.stdout
+    assert str(tmp_path / "out") in result.stdout.replace("\n", "")
+    report = Results(tmp_path / "out").report
+    assert f"{report['summary']['accuracy']:.4f}" in result.stdout
+    for plot in (tmp_path / "out" / "plots").glob("*.png"):
+        assert f"plots/{plot.name}" in result.stdout
+    assert len(list((tmp_path / "out" / "plots").glob("*.png"))) >= 4
+    assert "Traceback" not in result.output
+
+
+def test_options_are_the_run_config(tmp_path):
+    result = run(tmp_path / "out", pool="worker", seed=9, wait_for_all="", rates="0.5,1,1,0.9")
+    assert result.exit_code == 2  # a flag takes no value
+    result = run(tmp_path / "out", "--wait-for-all", pool="worker", seed=9, rates="0.5,1,1,0.9")
+    assert result.exit_code == 0, result.output
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert (config["seed"], config["pool"], config["wait-for-all"]) == (9, "worker", True)
+    assert config["rates"] == "0.5,1,1,0.9"
+    assert config["batch-size"] == RunConfig().batch_size
+
+
+@pytest.mark.parametrize("kind", ["toml", "json"])
+def test_a_file_and_options_over_it(tmp_path, kind):
+    file = tmp_path / f"config.{kind}"
+    if kind == "toml":
+        file.write_text('seed = 3\nbatch-size = 4\nrates = "1"\n')
+    else:
+        file.write_text('{"seed": 3, "batch-size": 4, "rates": 1}')
+    result = run(tmp_path / "out", config=file, batch_size=5)
+    assert result.exit_code == 0, result.output
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert (config["seed"], config["batch-size"], config["rates"]) == (3, 5, "1")
+
+
+def test_it_is_the_run_of_the_app(tmp_path):
+    assert run(tmp_path / "cli", seed=4).exit_code == 0
+    settings = {**SMALL, "graph": "ring", "batch-size": 32, "pool": "hub", "seed": 4}
+    assert Results(tmp_path / "cli").same_model(play(tmp_path / "app", **settings))
+
+
+def test_paths_are_those_of_the_shell(tmp_path, elsewhere):
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(40, 3)), np.arange(40) % 2
+    np.savez(elsewhere / "mine.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    (elsewhere / "edges.txt").write_text("0 1\n")
+    (elsewhere / "config.toml").write_text("seed = 1\n")
+    result = run("out", dataset="npz:mine.npz", graph="edges.txt", config="config.toml")
+    assert result.exit_code == 0, result.output
+    config = json.loads((elsewhere / "out" / "config.json").read_text())
+    assert config["dataset"] == f"npz:{elsewhere / 'mine.npz'}"
+    assert config["graph"] == str(elsewhere / "edges.txt")
+    assert Path(config["output"]) == elsewhere / "out"
+
+
+def test_resuming(tmp_path):
+    assert run(tmp_path / "first", checkpoint_every=1).exit_code == 0
+    result = run(tmp_path / "rest", checkpoint_every=1, resume=tmp_path / "first")
+    assert result.exit_code == 0, result.output
+    assert Results(tmp_path / "rest").same_model(Results(tmp_path / "first"))
+
+
+@pytest.mark.parametrize("in_process", [True, False])
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"hubs": 0}, "hubs=0: there must be at least one"),
+        ({"graph": "circle"}, "graph='circle' is not known"),
+        ({"preset": "fedsgd"}, "preset='fedsgd' is not known: use mll-sgd"),
+        ({"slots": 2}, "slots=2: must be at least 4"),
+        ({"preset": "hl-sgd"}, "HL-SGD has q > 1 and the complete graph or a star"),
+        ({"dataset": "npz:nothing.npz"}, "nothing.npz' is not there"),
+        ({"resume": "nothing"}, "nothing' is not there: give a checkpoint or a run"),
+        ({"config": "nothing.toml"}, "config file nothing.toml is not there"),
+    ],
+    ids=str,
+)
+def test_a_bad_config_is_one_line_before_anything_starts(
+    tmp_path, elsewhere, monkeypatch, settings, words, in_process
+):
+    def started(*_: object, **__: object) -> None:
+        pytest.fail("Flower was started for a config that cannot be")
+
+    monkeypatch.setattr("mll_flower.processes.simulation.simulation_superlink", started)
+    result = run(tmp_path / "out", in_process=in_process, **settings)
+    assert result.exit_code == 2, result.output
+    [line] = result.stderr.splitlines()
+    assert line.startswith("Error: ")
+    assert words in line
+    assert result.stdout.strip() == ""
+    assert not (tmp_path / "out").exists()
+    assert os.listdir(elsewhere) == []
+
+
+def test_a_config_file_that_is_none(tmp_path):
+    file = tmp_path / "config.toml"
+    file.write_text("hubs = = 3")
+    result = run(tmp_path / "out", config=file)
+    assert result.exit_code == 2
+    assert "cannot be read" in result.stderr
+    file.write_text("hubz = 3")
+    result = run(tmp_path / "out", config=file)
+    assert result.exit_code == 2
+    assert "unknown keys ['hubz']; the known ones are preset, hubs," in result.stderr
+
+
+def test_data_that_does_not_fit_fails_the_run(tmp_path):
+    data = tmp_path / "odd.npz"
+    np.savez(data, x_train=np.zeros((9, 2)))
+    result = run(tmp_path / "out", dataset=f"npz:{data}")
+    assert result.exit_code == 2
+    assert "has no y_train, x_test, y_test" in result.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_help_shows_every_option():
+    result = CliRunner().invoke(app, ["run", "--help"], terminal_width=200)
+    assert result.exit_code == 0
+    for key in (*RunConfig().to_run_config(), "config", "in-process", "actors", "flwr-home"):
+        assert f"--{key}" in result.stdout

@@ -1,0 +1,280 @@
+"""The protocol without a network: ledgers, silence, refusals, catching up."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from mll_flower.gossip import InProcessBoard, InProcessGossip, Rejection, mix_with_neighbours
+from mll_flower.gossip.ledger import Ack, Ledger, Missing, Published, Verdict
+from tests.support.gossip_hubs import (
+    PATH,
+    REJECTED_AS,
+    RUN,
+    SNAPSHOT_FAULTS,
+    Fault,
+    averaged,
+    exchange_all,
+    expected,
+    model,
+    snapshot,
+    spoil,
+)
+
+
+class Trio:
+    """Hubs a - b - c on one board."""
+
+    def __init__(self) -> None:
+        self.board = InProcessBoard()
+        neighbours = {"a": "b", "b": "ac", "c": "b"}
+        self.hubs = {h: InProcessGossip(self.board, h, n, RUN) for h, n in neighbours.items()}
+
+    def publish(self, mixing: int = 1) -> None:
+        for name, hub in self.hubs.items():
+            hub.publish(snapshot(name, mixing))
+
+    def check(self, links: tuple[tuple[str, str], ...], mixing: int = 1, deadline: float = 5.0):
+        """Exchange; every model must be the one that these links give, and u stay."""
+        found = exchange_all(list(self.hubs.values()), mixing, deadline)
+        mixed = {h: mix_with_neighbours(snapshot(h, mixing), found[h])[0] for h in self.hubs}
+        for hub, arrays in mixed.items():
+            for name, array in expected(links, hub).items():
+                np.testing.assert_allclose(arrays[name], array, atol=1e-12)
+        u, before = averaged(mixed), averaged({h: model(h) for h in mixed})
+        for name in u:
+            np.testing.assert_allclose(u[name], before[name], atol=1e-12)
+        return found
+
+
+@pytest.fixture
+def trio() -> Iterator[Trio]:
+    trio = Trio()
+    yield trio
+    for hub in trio.hubs.values():
+        hub.close()
+
+
+def test_all_mix(trio: Trio) -> None:
+    trio.publish()
+    found = trio.check(PATH)
+    assert all(not exchange.silent for exchange in found.values())
+    assert trio.hubs["b"].counters.exchanges == 1
+    assert trio.hubs["b"].status()["neighbours"] == {"a": "mixed", "c": "mixed"}
+
+
+def test_a_hub_waits_for_one_that_publishes_later(trio: Trio) -> None:
+    trio.hubs["a"].publish(snapshot("a"))
+    trio.hubs["c"].publish(snapshot("c"))
+    timer = threading.Timer(0.5, lambda: trio.hubs["b"].publish(snapshot("b")))
+    timer.start()
+    results = {}
+    others = [trio.hubs["a"], trio.hubs["c"]]
+    thread = threading.Thread(target=lambda: results.update(exchange_all(others)))
+    thread.start()
+    timer.join()
+    results["b"] = trio.hubs["b"].exchange(1, 5.0)
+    thread.join()
+    assert {h: set(e.arrived) for h, e in results.items()} == {
+        "a": {"b"},
+        "b": {"a", "c"},
+        "c": {"b"},
+    }
+
+
+@pytest.mark.parametrize("caller", ["b", "c"])
+def test_a_link_cut_one_way_is_dropped_on_both_ends(trio: Trio, caller: str) -> None:
+    trio.publish()
+    trio.board.cut(caller, "b" if caller == "c" else "c")
+    found = trio.check((("a", "b"),), deadline=1.0)
+    assert set(found["b"].silent) == {"c"}
+    assert set(found["c"].silent) == {"b"}
+    trio.board.mend(caller, "b" if caller == "c" else "c")
+    trio.publish(2)
+    trio.check(PATH, mixing=2)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [f for f in SNAPSHOT_FAULTS if f not in (Fault.OTHER_RUN, Fault.REPLAYED, Fault.OTHER_HUB)],
+)
+def test_a_bad_snapshot_is_refused_and_harmless(trio: Trio, fault: Fault) -> None:
+    for name in "ab":
+        trio.hubs[name].publish(snapshot(name))
+    trio.hubs["c"].publish(spoil(snapshot("c"), fault))
+    found = exchange_all(list(trio.hubs.values()), 1, 5.0)
+    mixed, _ = mix_with_neighbours(snapshot("b"), found["b"])
+    for name, array in expected((("a", "b"),), "b").items():
+        np.testing.assert_allclose(mixed[name], array, atol=1e-12)
+    assert trio.hubs["b"].counters.rejected == {REJECTED_AS[fault]: 1}
+    assert set(found["c"].silent) == {"b"}
+    assert set(found["a"].arrived) == {"b"}
+
+
+def test_another_run_is_refused(trio: Trio) -> None:
+    trio.hubs["c"].close()
+    trio.hubs["c"] = InProcessGossip(trio.board, "c", "b", "another")
+    for name in "ab":
+        trio.hubs[name].publish(snapshot(name))
+    trio.hubs["c"].publish(snapshot("c", run="another"))
+    found = exchange_all(list(trio.hubs.values()), 1, 2.0)
+    assert set(found["b"].arrived) == {"a"}
+    assert not found["c"].arrived
+    assert trio.hubs["b"].counters.rejected == {Rejection.RUN: 1}
+
+
+def test_a_hub_that_fell_behind_is_told_how_far(trio: Trio) -> None:
+    for mixing in (1, 2, 3):
+        trio.hubs["b"].publish(snapshot("b", mixing))
+    trio.hubs["a"].publish(snapshot("a"))
+    found = trio.hubs["a"].exchange(1, 30.0)  # at once, not after 30 s
+    assert found.ahead == 3
+    assert "past mixing 1" in found.silent["b"]
+    assert trio.hubs["a"].latest_mixing() == 3
+    newest = trio.hubs["a"].fetch_latest(1.0, like=model("a"))
+    assert newest.arrived["b"].mixing == 3
+    trio.hubs["a"].publish(snapshot("a", 4))
+    trio.hubs["b"].publish(snapshot("b", 4))
+    trio.hubs["c"].publish(snapshot("c", 4))
+    trio.check(PATH, mixing=4)
+
+
+def test_a_late_hub_does_not_mix_with_one_that_has_gone_on(trio: Trio) -> None:
+    trio.hubs["a"].publish(snapshot("a"))
+    assert trio.hubs["a"].exchange(1, 0.4).silent.keys() == {"b"}
+    trio.publish(1)
+    # a's snapshot is still on offer, but its mixing is over: b must not use it alone.
+    found = exchange_all([trio.hubs["b"], trio.hubs["c"]], 1, 2.0)
+    assert "had ended its mixing" in found["b"].silent["a"]
+    assert set(found["b"].arrived) == {"c"}
+
+
+def test_both_ends_agree_however_late_the_other_comes() -> None:
+    """One end starts 1 s before its deadline, the other at any time before that."""
+
+    def meet(delay: float, agreed: dict[float, tuple[bool, bool]]) -> None:
+        board = InProcessBoard()
+        a, b = InProcessGossip(board, "a", "b", RUN), InProcessGossip(board, "b", "a", RUN)
+        early: list[bool] = []
+        a.publish(snapshot("a"))
+        thread = threading.Thread(target=lambda: early.append("b" in a.exchange(1, 1.0).arrived))
+        thread.start()
+        time.sleep(delay)
+        b.publish(snapshot("b"))
+        late = "a" in b.exchange(1, 1.0).arrived
+        thread.join()
+        agreed[delay] = (early[0], late)
+
+    agreed: dict[float, tuple[bool, bool]] = {}
+    delays = [float(x) for x in np.linspace(0.0, 1.1, 45)]
+    threads = [threading.Thread(target=meet, args=(delay, agreed)) for delay in delays]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(early == late for early, late in agreed.values()), agreed
+    assert agreed[0.0] == (True, True)
+    assert agreed[1.1] == (False, False)
+
+
+def test_status_and_catch_up_when_nobody_is_there() -> None:
+    board = InProcessBoard()
+    alone = InProcessGossip(board, "a", "b", RUN)
+    assert alone.latest_mixing(0.2) is None
+    assert alone.fetch_latest(0.3).silent == {"b": "unreachable"}
+    assert not alone.peer_status(0.2)["b"].reachable
+    other = InProcessGossip(board, "b", "a", RUN)
+    other.set_status({"round": 7, "loss": 0.5})
+    status = alone.peer_status()["b"]
+    assert (status.reachable, status.mixing, status.round) == (True, None, 7)
+    assert alone.fetch_latest(5.0).silent == {"b": "has published nothing for it"}
+
+
+def test_the_board_and_the_constructor_refuse_nonsense() -> None:
+    board = InProcessBoard()
+    InProcessGossip(board, "a", "b", RUN)
+    with pytest.raises(ValueError, match="already"):
+        InProcessGossip(board, "a", "b", RUN)
+    with pytest.raises(ValueError, match="own neighbour"):
+        InProcessGossip(board, "x", "xy", RUN)
+    with pytest.raises(ValueError, match="keep=1"):
+        InProcessGossip(board, "y", "x", RUN, keep=1)
+
+
+@pytest.mark.parametrize("deadline", [0.0, -1.0, float("nan"), float("inf")])
+def test_deadlines_are_positive_and_finite(trio: Trio, deadline: float) -> None:
+    trio.publish()
+    with pytest.raises(ValueError, match="deadline"):
+        trio.hubs["a"].exchange(1, deadline)
+
+
+class TestLedger:
+    @pytest.fixture
+    def ledger(self) -> Ledger:
+        ledger = Ledger(RUN, "a", ["b"])
+        ledger.publish(snapshot("a"))
+        return ledger
+
+    def verdict(self, ledger: Ledger, **changes) -> Verdict:
+        found = ledger.wait_for(None, 0.0)
+        assert isinstance(found, Published)
+        fields = {"run": RUN, "mixing": 1, "token": found.token, "accepted": True} | changes
+        return Verdict(**fields)
+
+    def test_two_snapshots_are_kept(self, ledger: Ledger) -> None:
+        ledger.publish(snapshot("a", 2))
+        assert isinstance(ledger.wait_for(1, 0.0), Published)
+        ledger.publish(snapshot("a", 3))
+        assert ledger.wait_for(1, 0.0) is Missing.GONE
+        assert isinstance(ledger.wait_for(2, 0.0), Published)
+        assert ledger.wait_for(4, 0.0) is Missing.NOT_YET
+        assert ledger.latest == 3
+
+    def test_snapshots_are_published_once_and_in_order(self, ledger: Ledger) -> None:
+        ledger.publish(snapshot("a"))  # the very same again is harmless
+        with pytest.raises(ValueError, match="immutable"):
+            ledger.publish(snapshot("a", weight=9.0))
+        with pytest.raises(ValueError, match="only grow"):
+            ledger.publish(snapshot("a", 0))
+        with pytest.raises(ValueError, match="its own model only"):
+            ledger.publish(snapshot("b", 2))
+
+    def test_a_confirmation_sent_twice_is_acknowledged_twice(self, ledger: Ledger) -> None:
+        verdict = self.verdict(ledger)
+        assert ledger.record("b", verdict) is Ack.RECORDED
+        ledger.close(1)
+        # The first acknowledgement may have been lost; the answer must not change.
+        assert ledger.record("b", verdict) is Ack.RECORDED
+
+    def test_after_the_last_call_nothing_is_taken(self, ledger: Ledger) -> None:
+        ledger.open(1, time.monotonic() - 0.01)
+        assert ledger.record("b", self.verdict(ledger)) is Ack.CLOSED
+
+    def test_a_confirmation_of_what_was_before_a_restart_is_unknown(self, ledger: Ledger) -> None:
+        before = self.verdict(ledger)
+        again = Ledger(RUN, "a", ["b"])
+        again.publish(snapshot("a"))
+        assert again.record("b", before) is Ack.UNKNOWN
+
+    @pytest.mark.parametrize(
+        ("changes", "ack"),
+        [({"run": "x"}, Ack.UNKNOWN), ({"mixing": 2}, Ack.UNKNOWN), ({"mixing": 0}, Ack.CLOSED)],
+    )
+    def test_other_verdicts_do_not_count(self, ledger: Ledger, changes, ack: Ack) -> None:
+        assert ledger.record("b", self.verdict(ledger, **changes)) is ack
+        assert ledger.await_verdict("b", 1, 0.0) is None
+
+    def test_only_neighbours_give_verdicts(self, ledger: Ledger) -> None:
+        assert ledger.record("z", self.verdict(ledger)) is Ack.UNKNOWN
+
+    def test_an_exchange_happens_once_and_after_publishing(self, ledger: Ledger) -> None:
+        with pytest.raises(ValueError, match="publish this hub's snapshot first"):
+            ledger.open(2, 0.0)
+        ledger.open(1, time.monotonic() + 1)
+        ledger.close(1)
+        with pytest.raises(ValueError, match="it happens once"):
+            ledger.open(1, 0.0)

@@ -1,0 +1,111 @@
+"""Mixing from local knowledge equals mixing by the whole H."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mll_flower.algorithm.mixing import mixing_matrix
+from mll_flower.gossip import Exchange, Snapshot, local_metropolis, mix_with_neighbours
+from tests.support.random_networks import hub_graphs, weights
+
+quick = settings(max_examples=100, deadline=None)
+
+
+def snap(hub: str, weight: float, degree: int, **arrays: np.ndarray) -> Snapshot:
+    return Snapshot("r", 1, hub, weight, degree, arrays)
+
+
+@quick
+@given(st.data(), hub_graphs(min_hubs=2))
+def test_columns_are_those_of_the_global_metropolis(data: st.DataObject, graph) -> None:
+    w = np.array(data.draw(st.lists(weights, min_size=len(graph), max_size=len(graph))))
+    whole = mixing_matrix(graph, w / w.sum())
+    snaps = [snap(str(d), float(w[d]), graph.degree[d]) for d in graph]
+    H = np.zeros_like(whole)
+    for d in graph:
+        column = local_metropolis(snaps[d], [snaps[j] for j in graph.neighbors(d)])
+        assert sum(column.values()) == pytest.approx(1.0, abs=1e-12)
+        for j, h in column.items():
+            assert h >= 0
+            H[int(j), d] = h
+    np.testing.assert_allclose(H, whole, atol=1e-12)
+    np.testing.assert_allclose(H * w[None, :], (H * w[None, :]).T, rtol=1e-12)
+
+
+@quick
+@given(st.data(), hub_graphs(min_hubs=2))
+def test_dropped_links_keep_the_averaged_model(data: st.DataObject, graph) -> None:
+    w = data.draw(st.lists(weights, min_size=len(graph), max_size=len(graph)))
+    dropped = data.draw(st.sets(st.sampled_from(sorted(graph.edges))))
+    rng = np.random.default_rng(0)
+    z = [rng.normal(size=5) for _ in graph]
+    snaps = [snap(str(d), w[d], graph.degree[d], x=z[d]) for d in graph]
+    y = []
+    for d in graph:
+        gone = {j for j in graph.neighbors(d) if tuple(sorted((d, j))) in dropped}
+        arrived = {str(j): snaps[j] for j in graph.neighbors(d) if j not in gone}
+        mixed, column = mix_with_neighbours(
+            snaps[d], Exchange(arrived, {str(j): "cut" for j in gone})
+        )
+        assert set(column) == {str(d), *arrived}
+        y.append(mixed["x"])
+    np.testing.assert_allclose(np.average(y, axis=0, weights=w), np.average(z, 0, w), atol=1e-12)
+
+
+def test_a_given_column_puts_silent_weight_on_the_diagonal() -> None:
+    own = snap("a", 1.0, 2, x=np.array([0.0]))
+    there = snap("b", 1.0, 2, x=np.array([10.0]))
+    column = {"a": 0.5, "b": 0.2, "c": 0.3}
+    mixed, used = mix_with_neighbours(own, Exchange({"b": there}, {"c": "dead"}), column)
+    assert used == pytest.approx({"a": 0.8, "b": 0.2})
+    assert mixed["x"] == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(
+    ("column", "words"),
+    [({"a": 0.5, "b": 0.4}, "sums to 0.9"), ({"a": 0.5, "b": 0.2, "z": 0.3}, "'z': 0.3")],
+)
+def test_a_wrong_column_is_an_error(column: dict[str, float], words: str) -> None:
+    own, there = (snap(hub, 1.0, 1, x=np.zeros(1)) for hub in "ab")
+    with pytest.raises(ValueError, match=words):
+        mix_with_neighbours(own, Exchange({"b": there}, {}), column)
+
+
+def test_more_neighbours_than_the_degree_is_an_error() -> None:
+    with pytest.raises(ValueError, match="degree 1 but 2"):
+        local_metropolis(snap("a", 1, 1), [snap("b", 1, 1), snap("c", 1, 1)])
+
+
+def test_dtypes_and_shapes_stay() -> None:
+    def arrays(value: float) -> dict[str, np.ndarray]:
+        return {
+            "half": np.full((2, 2), value, np.float16),
+            "count": np.array(int(value), np.int64),
+            "none": np.zeros((0, 3), np.float32),
+        }
+
+    own, other = snap("a", 1, 1, **arrays(1)), snap("b", 1, 1, **arrays(4))
+    mixed, _ = mix_with_neighbours(own, Exchange({"b": other}, {}))
+    assert {n: (x.dtype, x.shape) for n, x in mixed.items()} == {
+        n: (x.dtype, x.shape) for n, x in own.arrays.items()
+    }
+    assert (mixed["half"] == 2.5).all()
+    assert mixed["count"] == 2  # 2.5 rounds to even
+
+
+def test_snapshots_are_immutable_copies() -> None:
+    mine = np.arange(6.0).reshape(2, 3)
+    taken = snap("a", 1, 1, x=mine.T, big_endian=np.ones(2, ">f4"))
+    mine[:] = -1
+    assert taken.arrays["x"].flags.c_contiguous
+    np.testing.assert_array_equal(taken.arrays["x"], np.arange(6.0).reshape(2, 3).T)
+    assert taken.arrays["big_endian"].dtype.isnative
+    with pytest.raises(ValueError, match="read-only"):
+        taken.arrays["x"][0, 0] = 1
+    with pytest.raises(TypeError):
+        taken.arrays["y"] = mine  # type: ignore[index]
+    with pytest.raises(ValueError, match="dtype object"):
+        snap("a", 1, 1, x=np.array([{}]))

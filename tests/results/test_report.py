@@ -1,0 +1,322 @@
+"""The HTML report: its content, and its behaviour in a real browser."""
+
+from __future__ import annotations
+
+import html
+import json
+import math
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+import pytest
+
+from client_app.app import app as client_app
+from mll_flower.algorithm.graphs import GRAPHS, hub_graph
+from mll_flower.algorithm.theory import Problem, bound, gamma
+from mll_flower.apps.network_run import run_network
+from mll_flower.config import RunConfig
+from mll_flower.grids.in_process import InProcessGrid
+from mll_flower.results.html_report import render_report, write_report
+from mll_flower.results.html_report.data import FRAMES, payload, places
+from mll_flower.results.runs import load_run
+from tests.support.chromium import Browser, find_chromium
+from tests.support.run_folders import absent, write_run
+
+HOSTILE = "npz:/tmp/</script><script>window.hacked = 1</script>\"'&<!--{title}%s"
+
+with_browser = pytest.mark.skipif(
+    find_chromium() is None, reason="no chromium on PATH (Debian: apt-get install chromium)"
+)
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with Browser(tmp_path_factory.mktemp("chromium")) as chromium:
+        yield chromium
+
+
+@pytest.fixture(scope="module")
+def real_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of the whole network, in this process."""
+    output = tmp_path_factory.mktemp("runs") / "real"
+    config = RunConfig.from_run_config(
+        {"model": "logistic", "slots": 64, "hubs": 3, "q": 2, "output": str(output)}
+    ).to_run_config()
+    run_network(InProcessGrid(client_app, 3, config), config)
+    return output
+
+
+def embedded(page: str) -> dict[str, Any]:
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)
+    assert found is not None
+    data: dict[str, Any] = json.loads(found.group(1))
+    return data
+
+
+def test_the_data_of_the_page_are_the_run_s(tmp_path: Path) -> None:
+    gone = [absent(0, 0, 1), absent(5, 2, 3), absent(4, 2, 3)]
+    run = load_run(write_run(tmp_path / "a", rounds=4, q=2, absences=gone))
+    data = embedded(render_report(run))
+    frames = data["frames"]
+    assert frames["slot"] == [0, 4, 8, 12, 16]
+    assert frames["round"] == [0, 1, 2, 3, 4]
+    assert frames["mixed"] == [False, False, True, False, True]
+    assert frames["absent"] == [[], [0], [], [4, 5], []]
+    assert frames["distance"][3] == pytest.approx([0.3, 0.6, 0.9])
+    assert data["evaluations"]["loss"] == pytest.approx([2, 1, 2 / 3, 0.5, 0.4])
+    assert {tuple(e[:2]) for e in data["edges"]} == {(0, 1), (0, 2), (1, 2)}
+    assert [w["expected"] for w in data["workers"]] == [8, 8, 16, 16, 16, 16]
+
+
+def test_what_is_not_finite_is_null(tmp_path: Path) -> None:
+    losses = [2.0, math.nan, math.inf]
+    page = render_report(load_run(write_run(tmp_path / "a", rounds=2, losses=losses)))
+    assert embedded(page)["evaluations"]["loss"] == [2.0, None, None]
+    assert "NaN" not in re.search(r'id="data">.*?</script>', page, re.S).group()  # type: ignore
+
+
+def test_a_long_run_is_thinned_and_the_page_says_so(tmp_path: Path) -> None:
+    gone = [absent(1, 0, r) for r in (2, 777, 1000)]
+    run = load_run(write_run(tmp_path / "a", rounds=1000, q=5, absences=gone))
+    frames = payload(run)["frames"]
+    assert len(frames["slot"]) == FRAMES + 1
+    assert (frames["round"][0], frames["round"][1], frames["round"][-1]) == (0, 1, 1000)
+    # What happened between two frames belongs to the later one.
+    assert sum(map(len, frames["absent"])) == 3
+    assert sum(frames["mixed"]) == 200
+    assert f"{FRAMES} of 1000 recorded rounds" in render_report(run)
+    short = load_run(write_run(tmp_path / "b", rounds=10))
+    assert "recorded rounds" not in render_report(short)
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize("hubs", [1, 2, 3, 9, 20])
+def test_hubs_have_places_of_their_own(name: str, hubs: int) -> None:
+    at = places(hub_graph(name, hubs, 0))
+    assert len({tuple(p) for p in at}) == hubs
+    assert all(0 <= c <= 1 for p in at for c in p)
+
+
+def test_the_same_graph_has_the_same_places() -> None:
+    graph: nx.Graph[int] = hub_graph("erdos-renyi", 160, 1)
+    assert places(graph) == places(graph)
+
+
+def test_theory_is_that_of_the_network(tmp_path: Path) -> None:
+    run = load_run(write_run(tmp_path / "a", hubs=6, rounds=8, tau=4, q=2))
+    page = html.unescape(render_report(run))
+    terms = bound(run.network, run.zeta, 4, 2, 0.05, Problem(), slots=32)
+    assert terms["mixing"] > 0
+    for value in (run.zeta, 1 - run.zeta, gamma(run.zeta), *terms.values()):
+        assert f">{value:.4g}<" in page
+    assert "L = 1, sigma² = 1, beta = 0" in page
+    assert "no step size meets it: worker 0 has the rate 0.5 <= 2 - sqrt(2)" in page
+
+
+def test_a_run_that_waits_has_rates_of_one_in_theory(tmp_path: Path) -> None:
+    run = load_run(write_run(tmp_path / "a", wait_for_all=True))
+    page = render_report(run)
+    assert "so the rates are 1 here" in page
+    assert "a small enough step size meets it" in page
+    assert "above it" in page
+
+
+def test_absences_by_worker_and_cause(tmp_path: Path) -> None:
+    gone = [absent(3, 1, 2), absent(3, 1, 5), absent(3, 1, 6, "raised", "<b>boom</b>")]
+    page = render_report(load_run(write_run(tmp_path / "a", absences=gone)))
+    rows = [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in re.findall("<tr>(.*?)</tr>", page)]
+    assert ["3", "1", "late", "2", "2", "5", "no reply"] in rows
+    assert ["3", "1", "raised", "1", "6", "6", "&lt;b&gt;boom&lt;/b&gt;"] in rows
+    assert "No worker was absent" in render_report(load_run(write_run(tmp_path / "b")))
+
+
+def test_the_page_stands_alone_and_escapes_what_it_is_told(tmp_path: Path) -> None:
+    gone = [absent(0, 0, 1, "raised", HOSTILE)]
+    path = write_run(tmp_path / "<i>a", dataset=HOSTILE, graph="ring", absences=gone)
+    page = render_report(load_run(path))
+    assert page.count("<script") == 2
+    assert page.count("</script>") == 2
+    assert html.escape(HOSTILE) in page
+    addresses = set(re.findall(r"(?:https?:)?//[a-z][\w.]*\.[a-z]+[^\s\"'`]*", page))
+    assert addresses <= {"http://www.w3.org/2000/svg"}
+    assert not re.search(r"\b(src|href)=(?!\"data:,\")|@import|url\(", page)
+
+
+def test_names_of_the_file(tmp_path: Path) -> None:
+    path = write_run(tmp_path / "a")
+    assert write_report(path) == path / "report.html"
+    assert write_report(path, tmp_path / "x.HTML").is_file()
+    with pytest.raises(ValueError, match=r"x.png: a report's name must end in .html"):
+        write_report(path, tmp_path / "x.png")
+
+
+def fills(browser: Browser) -> list[str]:
+    found: list[str] = browser.run(
+        "[...document.querySelectorAll('.hub')].map((c) => c.getAttribute('fill'))"
+    )
+    return found
+
+
+def text(browser: Browser, id: str) -> str:
+    return str(browser.run(f"document.getElementById('{id}').textContent"))
+
+
+def show(browser: Browser, page: Path, width: int = 1200) -> None:
+    browser.size(width, 900)
+    browser.open(page)
+    browser.until("document.documentElement.dataset.ready === 'yes'")
+
+
+@with_browser
+def test_the_page_of_a_real_run(browser: Browser, real_run: Path) -> None:
+    assert sorted(p.name for p in (real_run / "plots").iterdir()) == [
+        "disagreement.png",
+        "graph.png",
+        "learning.png",
+        "steps.png",
+    ]
+    page = write_report(real_run)
+    run = load_run(real_run)
+    show(browser, page)
+    assert browser.errors == []
+    assert browser.requests == [page.as_uri()]
+    assert browser.run("document.querySelectorAll('.hub').length") == 3
+    assert browser.run("document.querySelectorAll('.edge').length") == 3
+    assert browser.run("document.querySelectorAll('.worker').length") == 12
+    assert browser.run("document.querySelectorAll('#workers rect').length") == 12
+    assert browser.run("document.querySelectorAll('#disagreement .curve').length") == 3
+    assert f"{run.final('accuracy'):.4g}" in text(browser, "accuracy-legend")
+    assert "slot 64" in text(browser, "moment")
+    browser.move("#workers svg", 0.99 - 20 / 1200)
+    last = run.end["workers"][-1]
+    browser.until("document.getElementById('workers-legend').textContent.includes('worker 11')")
+    assert f"{last['steps']} steps" in text(browser, "workers-legend")
+
+
+@with_browser
+def test_the_slider_moves_the_graph_through_time(browser: Browser, tmp_path: Path) -> None:
+    gone = [absent(3, 1, 7)]
+    show(browser, write_report(write_run(tmp_path / "a", rounds=8, absences=gone)))
+    # Hub 2 is the furthest of all at the end; colours run from one end of the scale to the other.
+    end = fills(browser)
+    assert end[2] == "rgb(231,111,81)"
+    assert text(browser, "moment") == "slot 32 · round 8 · furthest is hub 2, at 2.4 · hubs mix"
+    assert browser.run("document.querySelectorAll('.edge.mixed').length") == 3
+    browser.run("document.getElementById('time').focus()")
+    browser.key("ArrowLeft")
+    assert text(browser, "moment") == (
+        "slot 28 · round 7 · furthest is hub 2, at 2.1 · 1 absent: worker 3"
+    )
+    assert browser.run("document.querySelectorAll('.worker.gone').length") == 1
+    assert browser.run("document.querySelectorAll('.edge.mixed').length") == 0
+    assert fills(browser) != end
+    assert "slot 28" in text(browser, "loss-legend")
+    assert "hub 2 2.1" in text(browser, "disagreement-legend")
+    browser.key("Home")
+    assert fills(browser) == ["rgb(42,157,143)"] * 3
+    assert "all hubs start from one model" in text(browser, "moment")
+    assert browser.errors == []
+
+
+@with_browser
+def test_play_runs_to_the_end_and_pauses(browser: Browser, tmp_path: Path) -> None:
+    show(browser, write_report(write_run(tmp_path / "a", rounds=60)))
+    browser.run(
+        "window.seen = new Set(); window.hub = document.getElementById('hub-2');"
+        "new MutationObserver(() => seen.add(hub.getAttribute('fill')))"
+        ".observe(hub, {attributes: true}); 0"
+    )
+    for _ in range(2):
+        browser.key("Tab")
+        if browser.run("document.activeElement.id") == "play":
+            break
+    assert browser.run("document.activeElement.id") == "play"
+    browser.key(" ")
+    assert text(browser, "play") == "Pause"
+    browser.until("+document.getElementById('time').value > 2")
+    browser.key(" ")
+    assert text(browser, "play") == "Play"
+    held = browser.run("document.getElementById('time').value")
+    browser.run("new Promise((done) => setTimeout(done, 400))")
+    assert browser.run("document.getElementById('time').value") == held
+    browser.key(" ")
+    browser.until("document.getElementById('play').textContent === 'Play'")
+    assert browser.run("document.getElementById('time').value") == "60"
+    assert browser.run("seen.size") > 20
+    assert browser.errors == []
+
+
+@with_browser
+def test_curves_tell_their_values(browser: Browser, tmp_path: Path) -> None:
+    show(browser, write_report(write_run(tmp_path / "a", rounds=8)))
+    browser.move("#loss svg", 0.1)
+    browser.until("document.getElementById('loss-legend').textContent.startsWith('slot 0')")
+    assert text(browser, "loss-legend") == "slot 0training loss 2test loss 2.2"
+    browser.run("document.getElementById('accuracy').focus()")
+    browser.key("ArrowLeft")
+    assert text(browser, "accuracy-legend") == "slot 28accuracy 0.7778"
+    browser.run("axis.value = 'bytes'; axis.dispatchEvent(new Event('change')); accuracy.blur(); 0")
+    assert text(browser, "accuracy-legend") == "bytes sent 8000accuracy 0.8889"
+    assert "bytes sent" in text(browser, "disagreement")
+    assert browser.errors == []
+
+
+@with_browser
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {},
+        {"hubs": 1, "graph": "complete", "rounds": 1},
+        {"evaluations": False},
+        {"rounds": 3, "losses": [math.nan] * 4},
+        {"hubs": 30, "workers_per_hub": 7, "graph": "path"},
+        {"hubs": 2, "workers_per_hub": 60, "graph": "path"},
+        {"dataset": HOSTILE, "absences": [absent(0, 0, 1, "raised", HOSTILE + "x" * 300)]},
+    ],
+    ids=["plain", "one hub", "no evaluation", "diverged", "thirty hubs", "many workers", "hostile"],
+)
+def test_every_page_fits_a_phone(browser: Browser, tmp_path: Path, setting: dict[str, Any]) -> None:
+    show(browser, write_report(write_run(tmp_path / ("a" * 80), **setting)), width=390)
+    browser.run("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
+    assert browser.run("document.documentElement.scrollWidth") == 390
+    wide = browser.run(
+        "[...document.querySelectorAll('main *, header *')].filter((e) => e.scrollWidth > "
+        "e.clientWidth + 1 && e.clientWidth && getComputedStyle(e).overflowX !== 'visible')"
+        ".map((e) => e.tagName)"
+    )
+    assert [tag for tag in wide if tag not in ("THEAD", "SELECT")] == []
+    assert browser.errors == []
+    assert browser.run("window.hacked === undefined")
+    if setting == {"evaluations": False}:
+        assert text(browser, "loss-legend") == "No evaluation was recorded."
+    browser.size(1200, 900)
+    browser.until("document.querySelector('#graph svg').viewBox.baseVal.width > 700")
+    assert browser.run("document.documentElement.scrollWidth") == 1200
+    assert browser.errors == []
+
+
+@with_browser
+def test_a_hostile_name_is_shown_as_it_is(browser: Browser, tmp_path: Path) -> None:
+    show(browser, write_report(write_run(tmp_path / "a", dataset=HOSTILE)))
+    assert browser.run("document.body.innerText").count(HOSTILE) == 3
+    assert browser.run("window.hacked === undefined")
+
+
+@with_browser
+def test_light_and_dark(browser: Browser, tmp_path: Path) -> None:
+    page = write_report(write_run(tmp_path / "a"))
+    light = []
+    for dark in (False, True):
+        browser.dark(dark)
+        show(browser, page)
+        colours = browser.run(
+            "[getComputedStyle(document.body)].map((s) => [s.color, s.backgroundColor])[0]"
+        )
+        light.append([sum(map(int, re.findall(r"\d+", colour))) for colour in colours])
+    browser.dark(False)
+    (ink, paper), (dark_ink, dark_paper) = light
+    assert paper - ink > 400
+    assert dark_ink - dark_paper > 400

@@ -1,0 +1,1 @@
+"""Helpers of the tests: imported as ``tests.support.NAME``, everywhere."""

@@ -1,0 +1,191 @@
+"""Hubs for the gossip tests: models, all exchanging at once, and what mixing must give."""
+
+from __future__ import annotations
+
+import hashlib
+import socket
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from enum import Enum, auto
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mll_flower.gossip import Exchange, Gossip, Rejection, Snapshot, wire
+from mll_flower.gossip.grpc_client import GrpcGossip
+from mll_flower.gossip.ledger import Published
+from mll_flower.gossip.tls import TlsFiles
+
+RUN = "run-1"
+WEIGHTS = {"a": 3.0, "b": 1.5, "c": 4.25}
+DEGREES = {"a": 1, "b": 2, "c": 1}
+PATH = (("a", "b"), ("b", "c"))
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def model(hub: str) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(ord(hub))
+    return {"layer.weight": rng.normal(size=(4, 3)), "layer.bias": rng.normal(size=3)}
+
+
+def snapshot(hub: str, mixing: int = 1, **changes: Any) -> Snapshot:
+    whole = Snapshot(RUN, mixing, hub, WEIGHTS[hub], DEGREES[hub], model(hub))
+    return replace(whole, **changes)
+
+
+def exchange_all(
+    hubs: Sequence[Gossip], mixing: int = 1, deadline: float = 5.0
+) -> dict[str, Exchange]:
+    """Let all hubs exchange at the same time, as they do."""
+    found: dict[str, Exchange] = {}
+
+    def go(hub: Gossip) -> None:
+        found[hub.hub] = hub.exchange(mixing, deadline)
+
+    threads = [threading.Thread(target=go, args=(hub,)) for hub in hubs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return found
+
+
+def expected(links: Sequence[tuple[str, str]], hub: str) -> dict[str, np.ndarray]:
+    """y(d) by the formula of the whole H, with only some links in use."""
+    total = sum(WEIGHTS.values())
+    b = {h: w / total for h, w in WEIGHTS.items()}
+    column = {hub: 1.0}
+    for j in b:
+        if (hub, j) in links or (j, hub) in links:
+            flow = min(b[j] / (DEGREES[j] + 1), b[hub] / (DEGREES[hub] + 1))
+            column[j] = flow / b[hub]
+            column[hub] -= column[j]
+    return {
+        name: sum((h * model(j)[name] for j, h in column.items()), np.zeros_like(array))
+        for name, array in model(hub).items()
+    }
+
+
+def averaged(models: dict[str, dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """u = sum of b(d) y(d)."""
+    total = sum(WEIGHTS.values())
+    names = next(iter(models.values()))
+    return {n: sum(WEIGHTS[h] / total * np.asarray(m[n]) for h, m in models.items()) for n in names}
+
+
+class Fault(Enum):
+    """What can be wrong with the snapshot that a hub hands out, one at a time."""
+
+    NAN = auto()
+    INFINITE = auto()
+    SHAPE = auto()
+    DTYPE = auto()
+    MISSING_KEY = auto()
+    EXTRA_KEY = auto()
+    WEIGHT_ZERO = auto()
+    WEIGHT_NAN = auto()
+    DEGREE = auto()
+    OTHER_RUN = auto()
+    REPLAYED = auto()
+    OTHER_HUB = auto()
+    HUGE = auto()
+    MORE_THAN_SAID = auto()
+    CUT_SHORT = auto()
+    CHECKSUM = auto()
+    GARBAGE_BODY = auto()
+    GARBAGE_HEADER = auto()
+    HEADER_TYPES = auto()
+
+
+REJECTED_AS = {
+    Fault.NAN: Rejection.NOT_FINITE,
+    Fault.INFINITE: Rejection.NOT_FINITE,
+    Fault.SHAPE: Rejection.SHAPE,
+    Fault.DTYPE: Rejection.DTYPE,
+    Fault.MISSING_KEY: Rejection.KEYS,
+    Fault.EXTRA_KEY: Rejection.KEYS,
+    Fault.WEIGHT_ZERO: Rejection.WEIGHT,
+    Fault.WEIGHT_NAN: Rejection.WEIGHT,
+    Fault.DEGREE: Rejection.DEGREE,
+    Fault.OTHER_RUN: Rejection.RUN,
+    Fault.REPLAYED: Rejection.MIXING,
+    Fault.OTHER_HUB: Rejection.HUB,
+    Fault.HUGE: Rejection.OVERSIZED,
+    Fault.MORE_THAN_SAID: Rejection.OVERSIZED,
+    Fault.CUT_SHORT: Rejection.CHECKSUM,
+    Fault.CHECKSUM: Rejection.CHECKSUM,
+    Fault.GARBAGE_BODY: Rejection.GARBLED,
+    Fault.GARBAGE_HEADER: Rejection.GARBLED,
+    Fault.HEADER_TYPES: Rejection.GARBLED,
+}
+
+_ARRAY_FAULTS: dict[Fault, Callable[[dict[str, np.ndarray]], None]] = {
+    Fault.NAN: lambda m: m["layer.weight"].__setitem__((1, 1), np.nan),
+    Fault.INFINITE: lambda m: m["layer.bias"].__setitem__(0, -np.inf),
+    Fault.SHAPE: lambda m: m.update({"layer.bias": np.zeros(4)}),
+    Fault.DTYPE: lambda m: m.update({"layer.bias": np.zeros(3, np.float32)}),
+    Fault.MISSING_KEY: lambda m: m.__delitem__("layer.bias"),
+    Fault.EXTRA_KEY: lambda m: m.update({"extra": np.zeros(1)}),
+}
+_FIELD_FAULTS: dict[Fault, dict[str, Any]] = {
+    Fault.WEIGHT_ZERO: {"weight": 0.0},
+    Fault.WEIGHT_NAN: {"weight": float("nan")},
+    Fault.DEGREE: {"degree": 0},
+    Fault.OTHER_RUN: {"run": "last-week"},
+    Fault.REPLAYED: {"mixing": 0},
+    Fault.OTHER_HUB: {"hub": "a"},
+}
+SNAPSHOT_FAULTS = [*_ARRAY_FAULTS, *_FIELD_FAULTS]
+
+
+def spoil(good: Snapshot, fault: Fault) -> Snapshot:
+    """A snapshot with one fault."""
+    arrays = {name: np.array(array) for name, array in good.arrays.items()}
+    if fault in _ARRAY_FAULTS:
+        _ARRAY_FAULTS[fault](arrays)
+    return replace(good, arrays=arrays, **_FIELD_FAULTS.get(fault, {}))
+
+
+class FaultyGossip(GrpcGossip):
+    """A hub that hands out a spoiled snapshot: right certificate, wrong bytes."""
+
+    fault: Fault | None = None
+
+    def _stream(self, published: Published) -> Iterator[bytes]:
+        fault = self.fault
+        if fault in SNAPSHOT_FAULTS:
+            spoiled = spoil(published.snapshot, fault)
+            published = Published(spoiled, published.token, wire.dump_body(spoiled))
+        header, *chunks = wire.messages(published)
+        fields = wire.parse(header)
+        if fault is Fault.HUGE:
+            fields["bytes"] = 1 << 40
+        elif fault is Fault.MORE_THAN_SAID:
+            fields["bytes"] -= 1
+        elif fault is Fault.CUT_SHORT:
+            chunks[-1] = chunks[-1][:-8]
+        elif fault is Fault.CHECKSUM:
+            chunks[0] = chunks[0][:-1] + bytes([chunks[0][-1] ^ 1])
+        elif fault is Fault.GARBAGE_BODY:
+            chunks = [b"\x80\x04garbage that claims to be a pickle" * 10]
+            fields["bytes"] = len(chunks[0])
+            fields["sha256"] = hashlib.sha256(chunks[0]).hexdigest()
+        elif fault is Fault.HEADER_TYPES:
+            fields["weight"] = "heavy"
+        yield b"\xff\x00 no JSON" if fault is Fault.GARBAGE_HEADER else wire.dump(fields)
+        yield from chunks
+
+
+Start = Callable[..., FaultyGossip]
+"""Starts a hub's gossip; the fixture ``start`` of the gossip tests."""
+
+
+def files(certs: Path, hub: str) -> TlsFiles:
+    return TlsFiles(certs / "ca.crt", certs / f"hub-{hub}.crt", certs / f"hub-{hub}.key")

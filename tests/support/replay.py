@@ -1,0 +1,77 @@
+"""Replay a deployment from what its hubs have recorded: same steps, same averages, same bits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mll_flower.models.layout import Flat
+from mll_flower.models.subnetwork_average import AbsentRule, absent_factors
+from mll_flower.models.sums import sum_models
+from mll_flower.training.engine import Engine
+
+Row = Mapping[str, Any]
+
+
+class Replay:
+    """The models that the hubs must have had.
+
+    Parameters
+    ----------
+    engine : Engine
+        Trains every worker of the network.
+    rows : Mapping[str, Sequence[Row]]
+        Rows of each hub, in order.
+    absent : str
+        The rule for absent workers.
+    """
+
+    def __init__(
+        self, engine: Engine, rows: Mapping[str, Sequence[Row]], absent: AbsentRule = "keep"
+    ) -> None:
+        self.engine, self.absent = engine, absent
+        self.y: dict[str, Flat] = {hub: engine.initial() for hub in rows}
+        self.z: dict[tuple[str, int], Flat] = {}  # by hub and mixing number
+        self.mixed: dict[tuple[str, int], Flat] = {}
+        left = {hub: list(theirs) for hub, theirs in rows.items()}
+        while any(left.values()):
+            moved = False
+            for hub, theirs in left.items():
+                while theirs and self._play(hub, theirs[0]):
+                    theirs.pop(0)
+                    moved = True
+            assert moved, {hub: theirs[:1] for hub, theirs in left.items()}
+
+    def _play(self, hub: str, row: Row) -> bool:
+        """Play one round; False if a neighbour's model of this mixing is not known yet."""
+        number = row["mixing"]
+        if number is None:
+            self.y[hub] = self._average(hub, row)
+            return True
+        if (hub, number) not in self.z:
+            self.z[hub, number] = self._average(hub, row)
+        peers = sorted(row["column"])
+        if not all((peer, number) in self.z for peer in peers):
+            return False
+        models = [self.z[peer, number] for peer in peers]
+        self.y[hub] = sum_models(models, [row["column"][peer] for peer in peers])
+        self.mixed[hub, number] = self.y[hub]
+        return True
+
+    def _average(self, hub: str, row: Row) -> Flat:
+        """z(d), from the steps that the workers have reported."""
+        models = []
+        for reply in row["arrived"]:
+            model = {dtype: vector.copy() for dtype, vector in self.y[hub].items()}
+            rate = row["learning_rate"]
+            self.engine.train(model, reply["worker"], row["round"], reply["steps"], rate)
+            models.append(model)
+        if not models:
+            return self.y[hub]
+        here = [reply["weight"] for reply in row["arrived"]]
+        away = [reply["weight"] for reply in row["absent"]]
+        arrived = [True] * len(here) + [False] * len(away)
+        factors, own = absent_factors(here + away, arrived, self.absent)
+        if own:
+            models, factors = [*models, self.y[hub]], [*factors, own]
+        return sum_models(models, factors)
