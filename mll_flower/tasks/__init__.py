@@ -1,6 +1,8 @@
-"""What is learnt: data sets, partitions, models, and the task that ties them together.
+"""What is learnt: data sets, their partition among the workers, models, and tasks.
 
-Importing this package loads neither torch nor any data library.
+A `Task` joins a data set and a model. Importing this package loads neither torch nor any data
+library, so that a run config can be checked without them; only `Task` needs torch, and is loaded
+when it is first used.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -34,7 +36,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "Task":  # needs torch
+    if name == "Task":
         from mll_flower.tasks.task import Task
 
         return Task

@@ -1,4 +1,4 @@
-"""The models of the tasks.
+"""The models of the tasks, by name, with initial values that depend on a seed alone.
 
 torch is imported when a model is built, so that a configuration can be checked without it.
 """
@@ -21,12 +21,12 @@ Labels = TypeVar("Labels", NDArray[np.int64], "torch.Tensor")
 
 
 def known_models() -> tuple[str, ...]:
-    """Names that `build_model` knows."""
+    """Return the names that `build_model` knows."""
     return tuple(_BUILDERS)
 
 
 def binary_labels(y: Labels, classes: int) -> Labels:
-    """Turn class labels into those of the binary task of ``logistic``.
+    """Turn class labels into the two labels of the model ``logistic``.
 
     Parameters
     ----------
@@ -51,13 +51,15 @@ def build_model(name: str, input_shape: tuple[int, ...], classes: int, seed: int
     Parameters
     ----------
     name : str
-        ``logistic``: binary logistic regression, one logit, starts at zero; see `binary_labels`.
-        ``mlp``: one hidden layer of 64.
-        ``cnn``: the paper's, two 5x5 convolutions of 10 and 20 channels with padding 2, each with
-        ReLU and a 2x2 max-pool, then 100 hidden units.
+        ``logistic``: binary logistic regression with one logit that starts at zero; see
+        `binary_labels`.
+        ``mlp``: one hidden layer of 64 units.
+        ``cnn``: the paper's CNN, two 5x5 convolutions of 10 and 20 channels with padding 2, each
+        with ReLU and a 2x2 max-pool, then 100 hidden units.
         ``resnet18``: ResNet-18 with a 3x3 stem of stride 1 and no first max-pool, for 32x32 images.
     input_shape : tuple of int
-        Shape of one example: (channels, height, width), or (features,) for the first two.
+        Shape of one example: (channels, height, width); ``logistic`` and ``mlp`` also take
+        (features,).
     classes : int
         Number of classes, at least 2.
     seed : int
@@ -81,8 +83,8 @@ def build_model(name: str, input_shape: tuple[int, ...], classes: int, seed: int
         raise ValueError(f"model {name!r} needs at least 2 classes, not {classes}")
     if not input_shape or min(input_shape) < 1:
         raise ValueError(f"model {name!r}: {input_shape} is not the shape of an example")
-    # Built without storage and then filled, because layers fill themselves from torch's global
-    # random state when they are built.
+    # Built without storage and filled afterwards: layers that are built with storage fill
+    # themselves from torch's global random state.
     with torch.device("meta"):
         module = _BUILDERS[name](input_shape, classes)
     module.to_empty(device="cpu")
@@ -106,7 +108,7 @@ def _mlp(input_shape: tuple[int, ...], classes: int) -> nn.Module:
 
 def _cnn(input_shape: tuple[int, ...], classes: int) -> nn.Module:
     channels, height, width = _image_shape("cnn", input_shape, smallest=4)
-    # Pooling before ReLU gives the same values, on a quarter of the numbers.
+    # Pooling before ReLU gives the same values, with ReLU on a quarter of the numbers.
     return _layers(
         conv1=("Conv2d", channels, 10, 5, 1, 2),
         pool1=("MaxPool2d", 2),
@@ -160,7 +162,7 @@ def _zeros(module: nn.Module, generator: torch.Generator) -> None:
 def _torch_values(module: nn.Module, generator: torch.Generator, he_normal: bool = False) -> None:
     """Fill each layer as torch does by default, but from the generator.
 
-    With `he_normal` convolutions are filled as ResNets are (He et al. 2015, by fan-out).
+    With `he_normal` convolutions are filled as in ResNets (He et al. 2015, by fan-out).
     """
     from torch import nn
 

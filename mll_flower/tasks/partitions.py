@@ -1,4 +1,4 @@
-"""Which worker holds which rows of the training set."""
+"""Partitions: which worker holds which rows of the training set."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ Rows = NDArray[np.int64]
 KNOWN_PARTITIONS = ("iid", "sized", "dirichlet(ALPHA)", "shards", "shards(N)", "by-hub")
 
 GROUP_PERCENTS = (5, 10, 20, 25, 40)
-"""What the five groups of ``sized`` hold of the data (the paper's first experiment)."""
+"""Per cent of the data that each group of ``sized`` holds (the paper's first experiment)."""
 
-_STREAM = 0x9A27  # keeps the draws of partitions apart from those of other users of the run seed
+_STREAM = 0x9A27  # keeps these draws independent of all others that use the run seed
 
 
 @dataclass(frozen=True)
 class PartitionSpec:
-    """A partition's name and its number.
+    """The name of a partition and its parameter.
 
     Parameters
     ----------
     name : str
         ``iid``, ``sized``, ``dirichlet``, ``shards`` or ``by-hub``.
     value : float, optional
-        alpha of ``dirichlet``, shards a worker of ``shards``; None for the others.
+        alpha of ``dirichlet``, shards per worker of ``shards``; None for the others.
     """
 
     name: str
@@ -39,23 +39,23 @@ class PartitionSpec:
 
 
 def parse_partition(spec: str) -> PartitionSpec:
-    """Read a partition's specification, without any data.
+    """Parse a partition's specification; no data are needed.
 
     Parameters
     ----------
     spec : str
-        ``iid``, ``sized``, ``dirichlet(ALPHA)``, ``shards`` (two a worker), ``shards(N)`` or
+        ``iid``, ``sized``, ``dirichlet(ALPHA)``, ``shards`` (two per worker), ``shards(N)`` or
         ``by-hub``.
 
     Returns
     -------
     PartitionSpec
-        Its name and number.
+        Its name and parameter.
 
     Raises
     ------
     ValueError
-        If the specification is not known, or its number is impossible.
+        If the specification is not known, or its parameter is impossible.
     """
     match = re.fullmatch(r"\s*([a-z-]+)\s*(?:\(([^()]*)\))?\s*", spec)
     name, argument = match.groups() if match else (None, None)
@@ -64,7 +64,7 @@ def parse_partition(spec: str) -> PartitionSpec:
     if name == "shards":
         count = 2 if argument is None else int(_number(argument, spec))
         if count < 1 or (argument is not None and count != _number(argument, spec)):
-            raise ValueError(f"partition {spec!r}: shards a worker must be 1, 2, 3, ...")
+            raise ValueError(f"partition {spec!r}: the shards per worker must be 1, 2, 3, ...")
         return PartitionSpec(name, count)
     if name == "dirichlet":
         if argument is None:
@@ -92,15 +92,15 @@ def partition(spec: str, labels: NDArray[Any], hub_of: NDArray[Any], seed: int) 
     Parameters
     ----------
     spec : str
-        ``iid``: shuffled, equal sizes up to one row.
+        ``iid``: shuffled, sizes equal to within one row.
         ``sized``: the workers form five equal groups that hold 5, 10, 20, 25 and 40 % of the data,
-        evenly within a group; every hub has the same mix of groups, as far as it goes.
-        ``dirichlet(ALPHA)``: each class is divided by proportions drawn from a symmetric Dirichlet
-        distribution; the smaller alpha, the more workers differ.
-        ``shards(N)``: rows in the order of their labels are cut into N shards a worker (2 if not
-        given), dealt at random.
-        ``by-hub``: each hub sees its own classes, dealt evenly over the hubs, and its workers split
-        them at random; when there are more hubs than classes, hubs share classes in turn.
+        split evenly within a group; in each hub the groups are as even as its size allows.
+        ``dirichlet(ALPHA)``: each class is divided in proportions drawn from a symmetric Dirichlet
+        distribution; the smaller alpha is, the more the workers differ.
+        ``shards(N)``: the rows in the order of their labels are cut into N shards per worker (2 if
+        not given), which are dealt at random.
+        ``by-hub``: the classes are dealt evenly to the hubs, and the workers of a hub split its
+        rows at random; if there are more hubs than classes, several hubs share a class.
     labels : ndarray
         The label of each row.
     hub_of : ndarray
@@ -111,8 +111,8 @@ def partition(spec: str, labels: NDArray[Any], hub_of: NDArray[Any], seed: int) 
     Returns
     -------
     list of ndarray
-        The rows of each worker, ascending. They are disjoint and cover all rows, and no worker is
-        without one.
+        The rows of each worker, ascending. They are disjoint and cover all rows, and every worker
+        has at least one.
 
     Raises
     ------
@@ -124,8 +124,8 @@ def partition(spec: str, labels: NDArray[Any], hub_of: NDArray[Any], seed: int) 
     workers = len(hub_of)
     if labels.ndim != 1 or hub_of.ndim != 1 or workers == 0:
         raise ValueError(
-            f"labels and hub_of must be one number a row and a worker, with at least one worker; "
-            f"their shapes are {labels.shape} and {hub_of.shape}"
+            f"labels has shape {labels.shape} and hub_of {hub_of.shape}: give one label per row "
+            "and one hub per worker, with at least one worker"
         )
     if len(labels) < workers:
         raise ValueError(
@@ -135,8 +135,8 @@ def partition(spec: str, labels: NDArray[Any], hub_of: NDArray[Any], seed: int) 
     source = np.random.SeedSequence((seed, _STREAM))
     rng = np.random.default_rng(source)
     if parsed.name == "iid":
-        # In NumPy: IidPartitioner cuts rows in their given order, takes no seed, and costs each
-        # process seconds of imports for what is one permutation.
+        # Not by Flower's IidPartitioner: it cuts the rows in their given order, takes no seed,
+        # and costs each process seconds of imports for what is one permutation.
         parts = _deal(rng.permutation(len(labels)), workers)
     elif parsed.name == "sized":
         parts = _sized(len(labels), hub_of, rng)
@@ -163,8 +163,8 @@ def _sized(rows: int, hub_of: NDArray[Any], rng: np.random.Generator) -> list[Ro
             f"partition 'sized' makes {groups} groups and needs at least {groups} workers, not "
             f"{workers}: add workers or use 'iid'"
         )
-    # Groups are dealt in turn along the hubs: neither within a hub nor in all do two groups differ
-    # by more than one worker.
+    # The workers, hub after hub, are given the groups in turn: two groups differ by at most one
+    # worker, both within a hub and in the whole network.
     group_of = np.empty(workers, dtype=np.int64)
     group_of[np.argsort(hub_of, kind="stable")] = np.arange(workers) % groups
     cuts = np.cumsum(GROUP_PERCENTS)[:-1] * rows // 100
@@ -191,11 +191,11 @@ def _dirichlet(alpha: float, labels: NDArray[Any], workers: int, seed: int) -> l
     )
     partitioner.dataset = Dataset.from_dict({"label": labels, "row": np.arange(len(labels))})
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it warns at each of its ten draws that leaves one empty
+        warnings.simplefilter("ignore")  # one for each of its ten draws that leaves a part empty
         try:
             return [
-                # Only the parts are read as NumPy: the partitioner reads labels row by row, which
-                # is about four times slower in that format.
+                # Only the finished parts are read as NumPy: the partitioner reads labels row by
+                # row, which is about four times slower in that format.
                 np.asarray(partitioner.load_partition(worker).with_format("numpy")["row"][:])
                 for worker in range(workers)
             ]
@@ -208,7 +208,8 @@ def _dirichlet(alpha: float, labels: NDArray[Any], workers: int, seed: int) -> l
 
 
 def _shards(count: int, labels: NDArray[Any], workers: int, rng: np.random.Generator) -> list[Rows]:
-    # In NumPy: ShardPartitioner leaves out the rows that remain when shards do not divide them.
+    # Not by Flower's ShardPartitioner: it drops the rows that are left over when the number of
+    # shards does not divide the number of rows.
     total = count * workers
     if total > len(labels):
         raise ValueError(

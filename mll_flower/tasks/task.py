@@ -1,4 +1,4 @@
-"""A task: what is learnt, from what, and how it is judged."""
+"""A task: a data set, the model that learns it, its loss, and how a model is evaluated."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Task:
     model : str
         The model's name.
     seed : int
-        The run seed, from which the model starts.
+        The run seed, which decides the model's initial values.
     """
 
     data: Dataset
@@ -55,7 +55,7 @@ class Task:
         """
         scaling: Literal["unit", "standard"] = "unit" if model == "logistic" else "standard"
         task = cls(load_dataset(dataset, data_dir, scaling), model, seed)
-        task.new_model()  # a model that does not fit the data is an error now, not in a worker
+        task.new_model()  # if the model does not fit the data, fail here and not in a worker
         return task
 
     def new_model(self) -> nn.Module:
@@ -63,12 +63,12 @@ class Task:
         return build_model(self.model, self.data.input_shape, self.data.classes, self.seed)
 
     def loss(self, output: Tensor, y: Tensor) -> Tensor:
-        """Give the mean loss of a batch: cross-entropy, or log loss of the binary task.
+        """Return the mean loss of a batch: cross-entropy, or the log loss for ``logistic``.
 
         Parameters
         ----------
         output : Tensor
-            What the model gave, (rows, classes), or (rows, 1) for ``logistic``.
+            Output of the model, (rows, classes), or (rows, 1) for ``logistic``.
         y : Tensor
             Class labels, int64.
 
@@ -83,12 +83,12 @@ class Task:
         return functional.cross_entropy(output, y)
 
     @property
-    def has_plain_loss(self) -> bool:
-        """Whether `loss` is the cross-entropy, neither that of ``logistic`` nor a subclass's."""
+    def loss_is_cross_entropy(self) -> bool:
+        """Whether `loss` is the cross-entropy: not for ``logistic`` or where a subclass differs."""
         return type(self).loss is Task.loss and self.model != "logistic"
 
     def correct(self, output: Tensor, y: Tensor) -> Tensor:
-        """Say for each row whether the model was right.
+        """Return for each row whether the model is right.
 
         Parameters
         ----------
@@ -98,14 +98,14 @@ class Task:
         Returns
         -------
         Tensor
-            bool, one a row.
+            bool, one per row.
         """
         if self.model == "logistic":
             return (output[:, 0] > 0) == (binary_labels(y, self.data.classes) == 1)
         return output.argmax(dim=1) == y
 
     def tensors(self) -> tuple[Tensor, Tensor]:
-        """Give x_train and y_train as tensors that share the arrays' memory."""
+        """Return x_train and y_train as tensors that share the arrays' memory."""
         return torch.from_numpy(self.data.x_train), torch.from_numpy(self.data.y_train)
 
     def evaluate(
@@ -126,15 +126,15 @@ class Task:
         batch_size : int
             Rows at a time; the result does not depend on it beyond rounding.
         limit : int, optional
-            Use only so many rows, spread evenly over the split (some data sets are stored in the
-            order of their labels).
+            Use only this number of rows, spread evenly over the split, because some data sets
+            are stored in the order of their labels.
 
         Returns
         -------
         loss : float
             Mean over the rows.
         accuracy : float
-            Share of the rows that the model gets right.
+            Fraction of the rows that the model gets right.
         """
         if split not in ("test", "train"):
             raise ValueError(f"unknown split {split!r}: use 'test' or 'train'")

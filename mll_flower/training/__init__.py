@@ -1,4 +1,14 @@
-"""Local SGD: the engine that takes workers' steps, and the budgets that say how many.
+"""Local SGD: how workers take their gradient steps, and how many they may take.
 
-Importing this package loads no torch.
+- `engine`: trains the workers of a run, one after another, on one thread. Start here.
+- `trainer`: what the engine needs of a trainer. The SGD step itself is in `torch_trainer` (any
+  torch module) and in `logistic_trainer` (logistic regression in closed form).
+- `hub_rounds`: whole rounds of a hub whose workers are all trained in this process.
+- `budgets`: how many steps a worker takes in a round, and when each of them is due.
+- `run_engine`: the engine of a run config.
+- `evaluation`: loss and accuracy of a model.
+- `process`: threads, memory and reproducible results.
+- `_fast`: code that exists for speed alone.
+
+Importing this package or `budgets` loads no torch.
 """

@@ -1,4 +1,8 @@
-"""Budgets: how many steps a worker may take in a round, and when each of them is due."""
+"""Budgets: how many steps a worker may take in a round, and when each of them is due.
+
+A simulated worker has a number of steps (`StepBudget`); a real one has tau slots of some seconds
+and takes at most one step per slot (`TimeBudget`). A ClientApp gets its budget from `budget`.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ T = TypeVar("T")
 
 @dataclass
 class StepBudget:
-    """A budget of steps: what a simulated worker's coins gave it.
+    """A number of steps, such as the one that a simulated worker's coins give it.
 
     Parameters
     ----------
@@ -27,29 +31,29 @@ class StepBudget:
     taken: int = field(default=0, init=False)
 
     def pace(self, batches: Iterable[T]) -> Iterator[T]:
-        """Yield batches, from the start again at their end, until the steps are taken."""
+        """Yield batches until the steps are taken, starting again when the batches end."""
         if self.taken >= self.steps:
             return
         for batch in _cycle(batches):
             yield batch
             self.taken += 1
-            # Here, not at the top: no batch is read that no step will use.
+            # Checked here, not before: a batch that no step would use is never read.
             if self.taken >= self.steps:
                 return
 
 
 @dataclass
 class TimeBudget:
-    """A budget of real time: tau slots of some seconds, at most one step a slot.
+    """A budget of real time: tau slots of some seconds, with at most one step per slot.
 
     Parameters
     ----------
     tau : int
         Slots in the round.
     slot : float
-        Seconds a slot.
+        Seconds per slot.
     clock, sleep : callable
-        Seconds now, and waiting; other than the real ones only in tests.
+        Return the present time in seconds, and wait; tests replace the real ones.
     """
 
     tau: int
@@ -59,13 +63,13 @@ class TimeBudget:
     taken: int = field(default=0, init=False)
 
     def pace(self, batches: Iterable[T]) -> Iterator[T]:
-        """Yield a batch a slot, until the next step would end after the budget."""
+        """Yield at most one batch per slot, until the next step would end after the budget."""
         start = self.clock()
         longest, slot = 0.0, 0
         for batch in _cycle(batches):
             now = self.clock() - start
             begin = max(now, slot * self.slot)
-            # A step that would run past the budget is not begun: the reply must be in time.
+            # A step that would run past the budget is not begun, so that the reply is in time.
             if slot >= self.tau or begin + longest > self.tau * self.slot:
                 return
             if begin > now:
@@ -84,18 +88,20 @@ class TimeBudget:
 
 @dataclass
 class DeadlineBudget(TimeBudget):
-    """A time budget that ends, at the latest, at some moment.
+    """A time budget that ends, at the latest, at a given time.
 
     Parameters
     ----------
+    tau, slot, clock, sleep
+        As in `TimeBudget`.
     until : float
-        On ``clock``: no step that would end after it is begun.
+        A time on ``clock``; a step that would end after it is not begun.
     """
 
     until: float = math.inf
 
     def pace(self, batches: Iterable[T]) -> Iterator[T]:
-        """Yield a batch a slot, until the budget is spent or the end is near."""
+        """Yield at most one batch per slot, until the budget is spent or ``until`` is near."""
         longest = 0.0
         for batch in super().pace(batches):
             begin = self.clock()
@@ -106,7 +112,7 @@ class DeadlineBudget(TimeBudget):
 
 
 def budget(config: Mapping[str, Any]) -> StepBudget | TimeBudget:
-    """Budget that a round's config gives a worker.
+    """Return the budget that a round's config gives a worker.
 
     In a ClientApp::
 
@@ -118,8 +124,8 @@ def budget(config: Mapping[str, Any]) -> StepBudget | TimeBudget:
     ----------
     config : Mapping
         The message's config: ``tau`` and ``slot-seconds`` for a budget of time; ``steps``,
-        or ``tau`` alone, for so many steps; ``tau`` with ``rate``, ``seed``, ``worker`` and
-        ``round`` for the steps that simulated coins give.
+        or ``tau`` alone, for that number of steps; ``tau`` with ``rate``, ``seed``, ``worker``
+        and ``round`` for the number of steps that simulated coins give.
     """
     if "slot-seconds" in config:
         return TimeBudget(int(config["tau"]), float(config["slot-seconds"]))

@@ -1,71 +1,36 @@
-"""The training engine: many workers' local SGD in one process, on one thread.
+"""The training engine: the local SGD of many workers in one process, on one thread.
 
-The engine holds the data once and one model to train in. Workers take turns in it: the
-model becomes the hub's, the worker takes its steps, and the result is added to the
-sub-network average with the worker's share. So a thousand workers need no more memory
-than one, and a worker that takes no step costs one addition.
+The engine holds the data once and one model to train in. Workers take turns: the engine loads
+the hub's model, the worker takes its steps, and the result is added to the sub-network average
+with the worker's share. So a thousand workers need no more memory than one, and a worker that
+takes no step costs one addition. The SGD step itself is the trainer's: see `trainer`.
 
-A worker's result depends on (run seed, worker, round) and the model it starts from alone,
-to the bit: whatever else is trained before, after, or in another process (rule 4).
+A worker's result depends only on the run seed, the worker, the round and the model it starts
+from, to the bit; it does not matter what else is trained before, after, or in another process.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
-from torch import nn
 
 from mll_flower.algorithm.coins import batch_rngs
 from mll_flower.models.layout import Flat, Layout
 from mll_flower.models.subnetwork_average import AbsentRule
 from mll_flower.tasks.task import Task
 from mll_flower.training.budgets import StepBudget, TimeBudget
-from mll_flower.training.hub_rounds import play_round
+from mll_flower.training.evaluation import Evaluator
+from mll_flower.training.hub_rounds import HubResult, run_rounds
 from mll_flower.training.logistic_trainer import LogisticTrainer
-from mll_flower.training.process import Pace, reproducible, torch_threads
-from mll_flower.training.torch_trainer import TorchTrainer, channels_last_pays, numpy_state
+from mll_flower.training.process import reproducible
+from mll_flower.training.torch_trainer import TorchTrainer, numpy_state
+from mll_flower.training.trainer import Pace, Trainer
 
 StepCounts = Callable[[int, int], int] | ArrayLike
-
-
-class _Trainer(Protocol):
-    row: Flat
-
-    def steps(
-        self,
-        batches: NDArray[np.int64],
-        learning_rate: float,
-        noise: tuple[int, ...],
-        pace: Pace = iter,
-    ) -> float: ...
-
-
-@dataclass(frozen=True)
-class HubResult:
-    """What some rounds of a hub gave.
-
-    Parameters
-    ----------
-    flat : Flat
-        The hub's model after the last round.
-    steps : ndarray
-        Steps taken, [rounds, workers]; 0 for an absent worker.
-    losses : ndarray
-        Mean training loss of those steps, [rounds, workers]; nan where there were none.
-    absent : list of (worker, round, reason)
-        Workers whose training failed, or gave a model that is not finite.
-    """
-
-    flat: Flat
-    steps: NDArray[np.int64]
-    losses: NDArray[np.float64]
-    absent: list[tuple[int, int, str]]
 
 
 class Engine:
@@ -95,20 +60,8 @@ class Engine:
         momentum: float = 0.0,
         weight_decay: float = 0.0,
     ) -> None:
-        if batch_size < 1:
-            raise ValueError(f"batch_size={batch_size}: give at least 1")
-        if not 0 <= momentum < 1 or not 0 <= weight_decay < math.inf:
-            raise ValueError(
-                f"momentum={momentum}, weight_decay={weight_decay}: momentum must be from 0 to "
-                "below 1, weight decay at least 0"
-            )
-        rows = len(task.data.x_train)
-        for worker, shard in enumerate(shards):
-            if len(shard) == 0 or np.min(shard) < 0 or np.max(shard) >= rows:
-                raise ValueError(
-                    f"worker {worker} has {len(shard)} rows: give it at least one, all of them "
-                    f"from 0 to {rows - 1}"
-                )
+        _check_sgd(batch_size, momentum, weight_decay)
+        _check_shards(shards, len(task.data.x_train))
         self.task = task
         self.batch_size = batch_size
         self.seed = seed
@@ -116,10 +69,10 @@ class Engine:
         start = numpy_state(task.new_model())
         self.layout = Layout.of(start)
         self._start = self.layout.flatten(start)
-        kind = LogisticTrainer if task.model == "logistic" else TorchTrainer
-        self._trainer: _Trainer = kind(task, self.layout, batch_size, momentum, weight_decay)
+        kind: type[Trainer] = LogisticTrainer if task.model == "logistic" else TorchTrainer
+        self._trainer = kind(task, self.layout, batch_size, momentum, weight_decay)
+        self._evaluator = Evaluator(task, self.layout)
         self._rngs = batch_rngs(seed)
-        self._judge: nn.Module | None = None
 
     @property
     def workers(self) -> int:
@@ -127,11 +80,11 @@ class Engine:
         return len(self._shards)
 
     def examples(self, worker: int) -> int:
-        """Count the rows that a worker holds."""
+        """Return the number of rows that a worker holds."""
         return len(self._shards[worker])
 
     def initial(self) -> Flat:
-        """Give a copy of the model that a run starts from."""
+        """Return a copy of the model that a run starts from."""
         return {dtype: vector.copy() for dtype, vector in self._start.items()}
 
     def train(self, flat: Flat, worker: int, round: int, steps: int, learning_rate: float) -> float:
@@ -142,23 +95,23 @@ class Engine:
         flat : Flat
             The model, changed in place; left as it was if an exception is raised.
         worker, round : int
-            Whose steps, and when; with the run seed they decide the mini-batches.
+            With the run seed they decide the mini-batches.
         steps : int
-            How many.
+            Number of steps.
         learning_rate : float
             Step size.
 
         Returns
         -------
         float
-            Mean training loss of the steps; nan if there are none.
+            Mean training loss of the steps; nan if no step is taken.
         """
         self._check([worker], np.array(steps))
         if steps == 0:
             return math.nan
         with reproducible():
-            loss = self._train_row(flat, worker, round, steps, learning_rate)
-        _copy(self._trainer.row, flat)
+            loss, trained = self._take_steps(flat, worker, round, steps, learning_rate)
+        _copy(trained, flat)
         return loss
 
     def train_paced(
@@ -172,27 +125,27 @@ class Engine:
     ) -> float:
         """Take a worker's steps of one round at the pace of a budget, in place.
 
-        `train` with the number of steps that the budget let it take gives the same bits:
-        so a run of real workers can be replayed.
+        `train` with the number of steps that the budget allowed gives the same bits, so a
+        round of real workers can be replayed.
 
         Parameters
         ----------
         flat, worker, round, learning_rate
             As in `train`.
         budget : StepBudget or TimeBudget
-            Says when a step is due, and counts them.
+            Decides when a step is due, and counts the steps.
         tau : int
-            Slots of the round: steps at most.
+            Slots of the round, and so the largest number of steps.
 
         Returns
         -------
         float
-            Mean training loss of the steps; nan if there are none.
+            Mean training loss of the steps; nan if no step is taken.
         """
         self._check([worker], np.array(tau))
         with reproducible():
-            loss = self._train_row(flat, worker, round, tau, learning_rate, budget.pace)
-        _copy(self._trainer.row, flat)
+            loss, trained = self._take_steps(flat, worker, round, tau, learning_rate, budget.pace)
+        _copy(trained, flat)
         return loss
 
     def run_hub(
@@ -205,10 +158,12 @@ class Engine:
         learning_rates: Sequence[float],
         absent: AbsentRule = "keep",
     ) -> HubResult:
-        """Play a hub's rounds between two mixings.
+        """Run some rounds of a hub: in each, train its workers and average their models.
 
-        Gives the same bits as one `train` a worker with `weighted_sum` over the workers in
-        this order.
+        A simulated SuperNode that hosts a whole hub (``pool = "hub"``) calls this, so that one
+        message may cover several rounds. It is an optimisation: the bits are those of one
+        `train` per worker and round, with `weighted_sum` over the workers in this order, on
+        whatever nodes the workers are.
 
         Parameters
         ----------
@@ -226,17 +181,19 @@ class Engine:
         learning_rates : Sequence[float]
             Step size of each round.
         absent : {"keep", "renormalise"}
-            What becomes of the share of an absent worker (rule 6).
+            Whether the share of an absent worker stays with the hub's model, or the shares of
+            the others are divided by their sum.
 
         Returns
         -------
         HubResult
-            The hub's new model and what the workers did.
+            The hub's new model, and the steps and losses of its workers.
         """
         if not workers or len(workers) != len(v) or len(rounds) != len(learning_rates):
             raise ValueError(
                 f"{len(workers)} workers with {len(v)} shares, {len(rounds)} rounds with "
-                f"{len(learning_rates)} learning rates: give one of each, and at least one worker"
+                f"{len(learning_rates)} learning rates: give one share per worker, one learning "
+                "rate per round, and at least one worker"
             )
         if callable(steps):
             counts = np.array([[steps(i, r) for i in workers] for r in rounds], dtype=np.int64)
@@ -244,46 +201,10 @@ class Engine:
             counts = np.array(steps, dtype=np.int64)
         counts = counts.reshape(len(rounds), len(workers))
         self._check(workers, counts)
-        losses = np.full(counts.shape, math.nan)
-        missing: list[tuple[int, int, str]] = []
-        hub = flat
         with reproducible():
-            for k, (round, rate) in enumerate(zip(rounds, learning_rates, strict=True)):
-
-                def train(
-                    place: int, hub: Flat = hub, k: int = k, round: int = round, rate: float = rate
-                ) -> tuple[float, Flat]:
-                    steps_taken = int(counts[k, place])
-                    loss = self._train_row(hub, workers[place], round, steps_taken, rate)
-                    return loss, self._trainer.row
-
-                hub, failed = play_round(hub, v, counts[k], losses[k], train, absent)
-                missing += [(workers[i], round, reason) for i, reason in failed.items()]
-        if hub is flat:
-            hub = {dtype: vector.copy() for dtype, vector in flat.items()}
-        return HubResult(hub, counts, losses, missing)
-
-    def _check(self, workers: Sequence[int], counts: NDArray[np.int64]) -> None:
-        for worker in workers:
-            if not 0 <= worker < self.workers:
-                raise ValueError(f"worker {worker}: there are {self.workers}, from 0")
-        if (counts < 0).any():
-            raise ValueError(f"steps={counts.min()}: give 0 or more")
-
-    def _train_row(
-        self,
-        flat: Flat,
-        worker: int,
-        round: int,
-        steps: int,
-        learning_rate: float,
-        pace: Pace = iter,
-    ) -> float:
-        """Train in the trainer's row, from ``flat``; it stays there."""
-        shard = self._shards[worker]
-        _copy(flat, self._trainer.row)
-        drawn = self._rngs(worker, round).integers(len(shard), size=(steps, self.batch_size))
-        return self._trainer.steps(shard[drawn], learning_rate, (self.seed, worker, round), pace)
+            return run_rounds(
+                flat, workers, v, rounds, counts, learning_rates, self._take_steps, absent
+            )
 
     def evaluate(
         self,
@@ -302,24 +223,61 @@ class Engine:
         split, batch_size, limit
             As in `Task.evaluate`.
         threads : int, optional
-            How many to use; all cores if None.
+            Number of threads to use; all cores if None.
 
         Returns
         -------
         loss, accuracy : float
             Means over the rows.
         """
-        if self._judge is None:
-            self._judge = self.task.new_model()
-            example = torch.from_numpy(self.task.data.x_test[0])
-            if channels_last_pays(self._judge, example, batch_size):
-                self._judge = self._judge.to(memory_format=torch.channels_last)
-        arrays = self.layout.arrays(flat)
-        with torch.no_grad():
-            for name, tensor in self._judge.state_dict().items():
-                tensor.copy_(torch.from_numpy(arrays[name]))
-        with torch_threads(threads):
-            return self.task.evaluate(self._judge, split, batch_size, limit)
+        return self._evaluator.evaluate(flat, split, batch_size, limit, threads)
+
+    def _take_steps(
+        self,
+        flat: Flat,
+        worker: int,
+        round: int,
+        steps: int,
+        learning_rate: float,
+        pace: Pace = iter,
+    ) -> tuple[float, Flat]:
+        """Train from ``flat``, which stays as it is.
+
+        Returns the mean loss and the trained model, which lasts until the next call.
+        """
+        shard, trainer = self._shards[worker], self._trainer
+        _copy(flat, trainer.row)
+        batches = shard[
+            self._rngs(worker, round).integers(len(shard), size=(steps, self.batch_size))
+        ]
+        loss = trainer.steps(batches, learning_rate, (self.seed, worker, round), pace)
+        return loss, trainer.row
+
+    def _check(self, workers: Sequence[int], counts: NDArray[np.int64]) -> None:
+        for worker in workers:
+            if not 0 <= worker < self.workers:
+                raise ValueError(f"worker {worker}: there are {self.workers}, numbered from 0")
+        if (counts < 0).any():
+            raise ValueError(f"steps={counts.min()}: give 0 or more")
+
+
+def _check_sgd(batch_size: int, momentum: float, weight_decay: float) -> None:
+    if batch_size < 1:
+        raise ValueError(f"batch_size={batch_size}: give at least 1")
+    if not 0 <= momentum < 1 or not 0 <= weight_decay < math.inf:
+        raise ValueError(
+            f"momentum={momentum}, weight_decay={weight_decay}: momentum must be at least 0 and "
+            "below 1, weight decay finite and at least 0"
+        )
+
+
+def _check_shards(shards: Sequence[NDArray[np.int64]], rows: int) -> None:
+    for worker, shard in enumerate(shards):
+        if len(shard) == 0 or np.min(shard) < 0 or np.max(shard) >= rows:
+            raise ValueError(
+                f"worker {worker} has {len(shard)} rows: give it at least one, all of them "
+                f"from 0 to {rows - 1}"
+            )
 
 
 def _copy(source: Flat, target: Flat) -> None:

@@ -1,7 +1,7 @@
 """Local SGD steps of binary logistic regression in closed form, in NumPy float32.
 
-No autograd and no module: a step is a gather, two matrix-vector products and a handful of
-operations on a batch's worth of numbers.
+Neither autograd nor a module is used: a step is a gather of the batch's rows, two matrix-vector
+products, and a handful of operations on one number per row of the batch.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from mll_flower.models.layout import Flat, Layout
 from mll_flower.tasks.models import binary_labels
-from mll_flower.training.process import Pace
+from mll_flower.training.trainer import Pace, Trainer
 
 if TYPE_CHECKING:
     from mll_flower.tasks.task import Task
@@ -26,24 +26,18 @@ _ZERO = np.float32(0)
 
 
 def _aligned(*shape: int) -> Floats:
-    # torch aligns its memory to cache lines, NumPy does not: see TorchTrainer.
+    """Return zeros in memory of torch's, which is aligned to cache lines; NumPy's is not.
+
+    The BLAS may add in a different order when the alignment differs.
+    """
     array: Floats = torch.zeros(*shape, dtype=torch.float32).numpy()
     return array
 
 
-class LogisticTrainer:
-    """Trains the one model in its row: a weight for each feature, then the bias.
+class LogisticTrainer(Trainer):
+    """Trains the model ``logistic``: one weight per feature, then the bias.
 
-    Parameters
-    ----------
-    task : Task
-        Data and model; the model is ``logistic``.
-    layout : Layout
-        How the model lies in a flat model.
-    batch_size : int
-        Rows of a mini-batch.
-    momentum, weight_decay : float
-        As in ``torch.optim.SGD``.
+    See `Trainer` for the parameters.
     """
 
     def __init__(
@@ -58,76 +52,60 @@ class LogisticTrainer:
                 f"logistic regression on {features} features has float32 weights (1, {features}) "
                 "and a bias (1,)"
             )
-        # 1 for the class 0 and -1 for the class 1: the log loss is softplus(sign * logit).
+        # 1 for class 0 and -1 for class 1: the log loss is softplus(sign * logit).
         labels = binary_labels(task.data.y_train, task.data.classes)
         self._sign: Floats = (1 - 2 * labels).astype(np.float32)
         self._momentum, self._weight_decay = momentum, weight_decay
         self._vector = _aligned(features + 1)
         self.row: Flat = {"float32": self._vector}
         self._batch = _aligned(batch_size, features)
-        self._slope = _aligned(batch_size)
+        self._residual = _aligned(batch_size)
         self._ones = _aligned(batch_size)
         self._ones += 1
         self._gradient = _aligned(features + 1)
         self._velocity = _aligned(features + 1)
         self._decay = _aligned(features + 1)
         # Views that every step needs.
-        self._weights, self._slopes = self._vector[:-1], self._gradient[:-1]
+        self._weights, self._weight_gradient = self._vector[:-1], self._gradient[:-1]
         self._transposed = self._batch.T
 
     def steps(
         self,
         batches: NDArray[np.int64],
         learning_rate: float,
-        noise: tuple[int, ...],
+        noise_seed: tuple[int, ...],
         pace: Pace = iter,
     ) -> float:
-        """Take one SGD step a batch on the model in the row.
-
-        Parameters
-        ----------
-        batches : ndarray
-            Rows of the data, (steps, batch size).
-        learning_rate : float
-            Step size.
-        noise : tuple of int
-            Not used: nothing else in the model is random.
-        pace : callable
-            Gives the batches, one when its step is due, and ends when there is no time for more.
-
-        Returns
-        -------
-        float
-            Mean over the steps of the loss before the step; nan if there are none.
-        """
+        """See `Trainer.steps`; this model has no randomness of its own."""
         vector, weights = self._vector, self._weights
-        gradient, slopes = self._gradient, self._slopes
+        gradient, weight_gradient = self._gradient, self._weight_gradient
         x, batch, transposed = self._x, self._batch, self._transposed
-        slope, ones = self._slope, self._ones
+        residual, ones = self._residual, self._ones
         signs = self._sign.take(batches)
         logits = np.empty(batches.shape, dtype=np.float32)
         plain = not (self._momentum or self._weight_decay)
-        # slope = (sigmoid(logit) - label) / batch size, with sigmoid(a) = (1 + tanh(a / 2)) / 2,
-        # which cannot overflow; a plain step has its step size folded in.
-        scale = (-learning_rate if plain else 1.0) / (2 * len(slope))
+        # residual = (sigmoid(logit) - label) / batch size, the derivative of the mean loss by the
+        # logit. sigmoid(a) = (1 + tanh(a / 2)) / 2 cannot overflow. Without momentum and weight
+        # decay the scale also holds the step size.
+        scale = (-learning_rate if plain else 1.0) / (2 * len(residual))
         if self._momentum:
             self._velocity.fill(0)
         taken = 0
         for rows, sign, logit in pace(zip(batches, signs, logits, strict=True)):
-            # "clip" only spares a copy: the rows are known to be in range.
+            # "clip" avoids a copy; it clips nothing, as the rows are known to be in range.
             x.take(rows, axis=0, out=batch, mode="clip")
             batch.dot(weights, out=logit)
             logit += vector[-1]
-            np.multiply(logit, 0.5, out=slope)
-            np.tanh(slope, out=slope)
-            slope += sign
-            slope *= scale
-            transposed.dot(slope, out=slopes)
-            gradient[-1] = slope.dot(ones)
+            np.multiply(logit, 0.5, out=residual)
+            np.tanh(residual, out=residual)
+            residual += sign
+            residual *= scale
+            transposed.dot(residual, out=weight_gradient)
+            gradient[-1] = residual.dot(ones)
             if plain:
                 vector += gradient
             else:
-                self._step(learning_rate)
+                self._move(learning_rate)
             taken += 1
         if not taken:
             return math.nan
@@ -136,7 +114,8 @@ class LogisticTrainer:
         losses = np.logaddexp(logits, _ZERO, out=logits)
         return float(np.add.reduce(losses, axis=None, dtype=np.float64)) / losses.size
 
-    def _step(self, learning_rate: float) -> None:
+    def _move(self, learning_rate: float) -> None:
+        """Change the model by one step with momentum or weight decay."""
         direction = self._gradient
         if self._weight_decay:
             np.multiply(self._vector, self._weight_decay, out=self._decay)

@@ -1,20 +1,16 @@
-"""How a process computes: its threads, its memory, and results that repeat to the bit."""
+"""Set-up of a process that trains: threads, memory, and results that repeat to the bit."""
 
 from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import Any
 
 import numpy as np
 import torch
 from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
-
-Pace = Callable[[Iterable[Any]], Iterator[Any]]
-"""Gives batches one by one, as a budget's ``pace`` does; ``iter`` gives all of them at once."""
 
 # Parameters of glibc's mallopt, and values that keep a step's temporary arrays in the process.
 _M_TRIM_THRESHOLD, _KEEP_FREE = -1, 1 << 30
@@ -24,10 +20,10 @@ _M_MMAP_THRESHOLD, _FROM_HEAP = -3, 32 << 20
 def prepare_process() -> None:
     """Set up a process that does nothing but train, such as an actor of a simulation.
 
-    It computes on one thread from now on (two such processes beat two threads), and memory
-    that a step frees is kept for the next one instead of being returned to the system, which
-    would have to clear it page by page again and again. The latter needs glibc; elsewhere it
-    is skipped.
+    From now on it computes on one thread, because two such processes are faster than one with
+    two threads. Memory that a step frees is kept for the next step instead of being returned to
+    the system, which would have to clear it page by page every time; this needs glibc and is
+    skipped without it.
     """
     torch.set_num_threads(1)
     try:
@@ -40,7 +36,7 @@ def prepare_process() -> None:
 
 @contextmanager
 def torch_threads(count: int | None) -> Iterator[None]:
-    """Let torch use so many threads; all the cores that the process may use if None."""
+    """Let torch use this number of threads; one per core that the process may use if None."""
     if count is None:
         count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
     count = count or os.cpu_count() or 1
@@ -64,8 +60,8 @@ def _blas() -> ThreadpoolController:
 def reproducible() -> Iterator[None]:
     """Compute on one thread, and leave torch's random state as it was.
 
-    Several threads add in another order than one, and so give other last bits. NumPy does
-    not warn of overflows: a worker that diverges is found by its model.
+    Several threads add in a different order than one, which changes the last bits. NumPy's
+    warnings of overflow are off: a worker that diverges is found by its model.
     """
     with (
         torch_threads(1),

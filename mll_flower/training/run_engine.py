@@ -1,4 +1,4 @@
-"""The engine of a run: what its config says, built once per process and kept."""
+"""The engine of a run config, built once per process and kept; and which node hosts whom."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def run_engine(config: RunConfig, hub_of: tuple[int, ...] | None = None) -> Engi
     Parameters
     ----------
     config : RunConfig
-        Data set, partition, model and SGD. What else it says does not matter here.
+        Data set, partition, model and SGD; its other values do not matter here.
     hub_of : tuple of int, optional
-        The hub of each worker; those of the config's network if not given.
+        The hub of each worker; taken from the config's network by default.
     """
     return _engine(
         config.dataset,
@@ -41,16 +41,29 @@ def run_engine(config: RunConfig, hub_of: tuple[int, ...] | None = None) -> Engi
 
 
 def hosted_workers(config: RunConfig, node: int) -> list[int]:
-    """Return the workers that the SuperNode with this partition id hosts in a simulation."""
+    """Return the workers that a SuperNode hosts in a simulation.
+
+    It hosts one worker (``pool = "worker"``) or all workers of a hub (``pool = "hub"``). The
+    latter is an optimisation with the same bits: the node averages its workers itself, so that
+    one message may cover several rounds. In a deployment a SuperNode is always one worker.
+
+    Parameters
+    ----------
+    config : RunConfig
+        The pool and the network.
+    node : int
+        The SuperNode's partition id: the number of its worker or of its hub.
+    """
     if config.pool == "worker":
         return [node]
     return [int(i) for i in network_of(config).members(node)]
 
 
-# A message of a small model takes a millisecond or two; building the network takes a third of one.
+# Kept, because a node asks for it with every message: a message of a small model takes a
+# millisecond or two, and building the network takes a third of one.
 @lru_cache(maxsize=4)
 def network_of(config: RunConfig) -> HubNetwork:
-    """Return the network of a config, with equal weights where it weighs by examples."""
+    """Return the network of a config, with equal weights if its weights are the examples."""
     return config.network()
 
 
@@ -85,5 +98,5 @@ def _engine(
 
 @lru_cache(maxsize=2)
 def _task(dataset: str, data_dir: str, model: str) -> Task:
-    # Apart from the seed, so that runs with other seeds share the data.
+    # Without the seed, so that runs with different seeds share the data.
     return Task.load(dataset=dataset, data_dir=data_dir or None, model=model)

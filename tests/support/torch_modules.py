@@ -1,6 +1,6 @@
-"""Modules out of the ordinary; also what all tests of the engine share.
+"""What the tests of training share: small tasks on random images, unusual modules, a plain loop.
 
-Small tasks on random images, and the readable twin of the engine's steps.
+The plain loop (`plain_loop`) is the readable twin of the engine's steps.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def plain_loop(
     batch_size: int = 5,
     **options: float,
 ) -> tuple[dict[str, Tensor], float]:
-    """The readable twin: torch.optim.SGD on the same mini-batches."""
+    """Take the engine's steps with ``torch.optim.SGD`` on the same mini-batches."""
     module = task.new_model()
     state = {k: v.numpy() for k, v in module.state_dict().items()}
     arrays = Layout.of(state).arrays(flat)
@@ -100,7 +100,7 @@ def close(engine: Engine, flat: Flat, state: dict[str, Tensor], tolerance: float
 
 
 class BatchNormNet(nn.Module):
-    """Convolution with BatchNorm: float and int64 buffers between the parameters."""
+    """A convolution with BatchNorm: float and int64 buffers between the parameters."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -113,7 +113,7 @@ class BatchNormNet(nn.Module):
 
 
 class DropoutNet(nn.Module):
-    """Dropout that no layer of the module shows."""
+    """Dropout as a function, so that no layer of the module shows it."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Partitions: what holds for every one of them, and what each is for."""
+"""Partitions: what holds for all of them, and what each one promises."""
 
 import numpy as np
 import pytest
@@ -35,14 +35,14 @@ def assert_covers(parts: list[np.ndarray], rows: int, workers: int) -> None:
     extra=st.integers(0, 50),
     seed=st.integers(0, 2**32),
 )
-def test_every_row_has_one_worker_and_the_seed_decides(
+def test_every_row_has_one_worker_and_depends_on_the_seed(
     spec: str, sizes: list[int], classes: int, extra: int, seed: int
 ) -> None:
     hub_of = np.random.default_rng(seed).permutation(hubs(*sizes))
     workers = len(hub_of)
     if spec == "sized" and workers < 5:
         return
-    rows = 40 * classes * workers + extra  # enough rows for every worker, in every case
+    rows = 40 * classes * workers + extra  # enough rows for every worker in every partition
     labels = labels_of(rows, classes, seed)
     parts = partition(spec, labels, hub_of, seed)
     assert_covers(parts, rows, workers)
@@ -50,7 +50,7 @@ def test_every_row_has_one_worker_and_the_seed_decides(
     assert all(np.array_equal(a, b) for a, b in zip(parts, again, strict=True))
     if spec == "iid":
         assert max(map(len, parts)) - min(map(len, parts)) <= 1
-    # A hub's only worker has the hub's rows, and two seeds may give hubs the same classes.
+    # With by-hub, a hub's only worker may hold all rows of its classes, whatever the seed is.
     if workers > 1 and (spec != "by-hub" or max(sizes) > 1):
         other = partition(spec, labels, hub_of, seed + 1)
         assert not all(np.array_equal(a, b) for a, b in zip(parts, other, strict=True))
@@ -58,7 +58,7 @@ def test_every_row_has_one_worker_and_the_seed_decides(
 
 @settings(deadline=None, max_examples=8)
 @given(seed=st.integers(0, 2**32), alpha=st.sampled_from([0.3, 1.0, 100.0]))
-def test_dirichlet_covers_and_the_seed_decides(seed: int, alpha: float) -> None:
+def test_dirichlet_covers_all_rows_and_depends_on_the_seed(seed: int, alpha: float) -> None:
     labels, hub_of = labels_of(2000, 10), hubs(4, 4)
     parts = partition(f"dirichlet({alpha})", labels, hub_of, seed)
     assert_covers(parts, 2000, 8)
@@ -81,17 +81,17 @@ def test_a_smaller_alpha_makes_workers_differ_more() -> None:
     assert shares[2] < 0.2
 
 
-def test_dirichlet_that_leaves_a_worker_empty_says_so() -> None:
+def test_dirichlet_that_leaves_a_worker_without_rows_is_refused() -> None:
     with pytest.raises(ValueError, match=r"100 rows left some of the 50 workers .* larger alpha"):
         partition("dirichlet(0.001)", labels_of(100, 2), hubs(50), 0)
 
 
-def test_sized_at_the_papers_scale() -> None:
+def test_sized_at_the_scale_of_the_paper() -> None:
     hub_of = hubs(*[10] * 10)
     parts = partition("sized", labels_of(60_000, 10), hub_of, 0)
     assert_covers(parts, 60_000, 100)
     sizes, counts = np.unique([len(p) for p in parts], return_counts=True)
-    # 5, 10, 20, 25 and 40 % of 60,000 rows, each over 20 workers
+    # 5, 10, 20, 25 and 40 % of 60,000 rows, each among 20 workers
     np.testing.assert_array_equal(sizes, [150, 300, 600, 750, 1200])
     np.testing.assert_array_equal(counts, [20] * 5)
     for hub in range(10):
@@ -106,7 +106,7 @@ def test_sized_mixes_its_groups_in_every_hub(sizes: list[int]) -> None:
     workers = len(hub_of)
     rows = 100 * workers * 60
     parts = partition("sized", np.zeros(rows, int), hub_of, 3)
-    # The group that a size belongs to: what it holds over its number of workers.
+    # The size of a part tells its group: the rows of a group over its number of workers.
     members = [len(range(g, workers, 5)) for g in range(5)]
     per_worker = [rows * p / 100 / m for p, m in zip((5, 10, 20, 25, 40), members, strict=True)]
     group_of = np.array([int(np.argmin(np.abs(np.array(per_worker) - len(p)))) for p in parts])
@@ -125,7 +125,7 @@ def test_sized_needs_five_workers_and_rows_for_each() -> None:
         partition("sized", np.zeros(60, int), hubs(25), 0)
 
 
-def test_shards_give_a_worker_few_classes() -> None:
+def test_shards_give_each_worker_few_classes() -> None:
     labels = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 200))
     parts = partition("shards", labels, hubs(5, 5), 0)  # 20 shards of 100 rows: one class each
     assert [len(p) for p in parts] == [200] * 10
@@ -150,7 +150,7 @@ def test_by_hub_gives_each_hub_its_own_classes() -> None:
         assert all(set(labels[part]) == seen[hub] for part in mine)
 
 
-def test_more_hubs_than_classes_share_them_in_turn() -> None:
+def test_hubs_share_classes_if_there_are_more_hubs_than_classes() -> None:
     labels, hub_of = labels_of(3000, 3), hubs(*[2] * 7)
     parts = partition("by-hub", labels, hub_of, 0)
     assert_covers(parts, 3000, 14)
@@ -158,23 +158,23 @@ def test_more_hubs_than_classes_share_them_in_turn() -> None:
         assert set(labels[part]) == {hub_of[worker] % 3}
 
 
-def test_too_few_rows() -> None:
+def test_too_few_rows_or_workers_are_refused() -> None:
     with pytest.raises(ValueError, match="9 rows cannot be split among 10 workers"):
         partition("iid", labels_of(9, 2), hubs(10), 0)
     with pytest.raises(ValueError, match="leaves 1 of them without rows"):
-        # the second hub's only class has one row, for two workers
+        # the second hub has one class, whose only row is to serve two workers
         partition("by-hub", np.array([0] * 9 + [1]), hubs(2, 2), 0)
     with pytest.raises(ValueError, match="at least one worker"):
         partition("iid", labels_of(9, 2), np.empty(0, int), 0)
 
 
-def test_specs() -> None:
+def test_known_specs_are_parsed() -> None:
     assert parse_partition("iid") == PartitionSpec("iid")
     assert parse_partition("shards") == PartitionSpec("shards", 2)
     assert parse_partition("shards(4)") == PartitionSpec("shards", 4)
     assert parse_partition(" dirichlet( 0.1 ) ") == PartitionSpec("dirichlet", 0.1)
-    for known in KNOWN_PARTITIONS:
-        parse_partition(known.replace("ALPHA", "1e-2").replace("N", "3"))
+    for spec in KNOWN_PARTITIONS:
+        parse_partition(spec.replace("ALPHA", "1e-2").replace("N", "3"))
 
 
 @pytest.mark.parametrize(

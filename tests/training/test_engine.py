@@ -1,4 +1,4 @@
-"""The engine's steps against a plain torch loop, and against every order of scheduling."""
+"""The engine's steps equal a plain torch loop, whatever order the workers are trained in."""
 
 from __future__ import annotations
 
@@ -7,19 +7,13 @@ import math
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
-from mll_flower.config import RunConfig
 from mll_flower.training.engine import Engine
-from mll_flower.training.process import prepare_process
-from mll_flower.training.run_engine import run_engine
-from mll_flower.training.torch_trainer import channels_last_pays
 from tests.support.torch_modules import (
     WORKERS,
     BatchNormNet,
@@ -33,11 +27,11 @@ from tests.support.torch_modules import (
 )
 
 MODELS = ["cnn", "mlp", "logistic", BatchNormNet, DropoutNet, OddNet]
-PLAIN = ["cnn", "mlp", "logistic", BatchNormNet, OddNet]
-HERE = Path(__file__).parent
+WITHOUT_DROPOUT = ["cnn", "mlp", "logistic", BatchNormNet, OddNet]
+ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("model", PLAIN)
+@pytest.mark.parametrize("model", WITHOUT_DROPOUT)
 @pytest.mark.parametrize(
     "options",
     [{}, {"momentum": 0.9}, {"weight_decay": 0.1}, {"momentum": 0.5, "weight_decay": 0.01}],
@@ -54,7 +48,7 @@ def test_steps_equal_a_plain_loop(model: object, options: dict[str, float]) -> N
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-def test_channels_last_equals_a_plain_loop(channels: int) -> None:
+def test_steps_in_channels_last_equal_a_plain_loop(channels: int) -> None:
     task = make_task("cnn", channels=channels, size=12)
     engine = make_engine(task)
     assert engine._trainer.channels_last
@@ -63,17 +57,17 @@ def test_channels_last_equals_a_plain_loop(channels: int) -> None:
     close(engine, flat, plain_loop(task, engine.initial(), 0, 1, 5, 0.05)[0])
 
 
-def test_resnet_equals_a_plain_loop() -> None:
+def test_steps_of_a_resnet_equal_a_plain_loop() -> None:
     task = make_task("resnet18", channels=3)
     engine = make_engine(task)
     flat = engine.initial()
     engine.train(flat, 0, 1, 2, 0.01)
-    # Batches of 5 on tiny images make BatchNorm magnify the rounding.
+    # BatchNorm magnifies rounding errors when batches and images are small.
     close(engine, flat, plain_loop(task, engine.initial(), 0, 1, 2, 0.01)[0], 1e-4)
     assert engine.layout.arrays(flat)["bn1.num_batches_tracked"] == 2
 
 
-def test_logistic_equals_autograd_over_many_steps() -> None:
+def test_many_steps_of_logistic_equal_autograd() -> None:
     task = make_task("logistic", size=28)
     engine = make_engine(task, batch_size=32)
     flat = engine.initial()
@@ -94,14 +88,14 @@ def test_logistic_survives_huge_logits() -> None:
 
 @pytest.mark.parametrize("model", MODELS)
 def test_a_result_does_not_depend_on_what_was_trained_before(model: object) -> None:
-    # With momentum, so that one worker's could leak into the next one's steps.
+    # With momentum, which could leak from one worker into the next.
     first, second = (make_engine(make_task(model), momentum=0.5) for _ in range(2))
     results = {}
     for worker in range(WORKERS):
         results[worker] = first.initial()
         first.train(results[worker], worker, 1, 1 + worker, 0.1)
     for worker in reversed(range(WORKERS)):
-        torch.rand(worker + 1)  # somebody else's random numbers
+        torch.rand(worker + 1)  # other code draws random numbers
         flat = second.initial()
         second.train(flat, worker, 1, 1 + worker, 0.1)
         assert same(flat, results[worker])
@@ -121,18 +115,18 @@ def digest(model: str) -> str:
 def test_another_process_gives_the_same_bits(model: str) -> None:
     code = (
         "import torch; from mll_flower.training.process import prepare_process; prepare_process(); "
-        f"torch.rand(3); from test_engine import digest; print(digest({model!r}))"
+        "torch.rand(3); from tests.training.test_engine import digest; "
+        f"print(digest({model!r}))"
     )
-    root = str(HERE.parents[1])
-    env = os.environ | {"PYTHONPATH": os.pathsep.join([root, str(HERE)]), "OMP_NUM_THREADS": "2"}
+    env = os.environ | {"OMP_NUM_THREADS": "2"}
     done = subprocess.run(
-        [sys.executable, "-c", code], env=env, cwd=root, capture_output=True, text=True, check=True
+        [sys.executable, "-c", code], env=env, cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == digest(model)
 
 
 @pytest.mark.parametrize("model", ["cnn", "logistic"])
-def test_threads_of_the_caller_do_not_matter(model: str) -> None:
+def test_the_number_of_threads_does_not_matter(model: str) -> None:
     task = make_task(model, size=28)
     before = torch.get_num_threads()
     results = []
@@ -149,58 +143,14 @@ def test_threads_of_the_caller_do_not_matter(model: str) -> None:
     assert same(*results)
 
 
-def test_no_steps_change_nothing() -> None:
+def test_zero_steps_change_nothing() -> None:
     engine = make_engine(make_task())
     flat = engine.initial()
     assert math.isnan(engine.train(flat, 0, 0, 0, 0.1))
     assert same(flat, engine.initial())
 
 
-def test_channels_last_is_chosen_by_sizes() -> None:
-    conv = nn.Sequential(nn.Conv2d(1, 10, 5), nn.Dropout(), nn.Flatten())
-    assert channels_last_pays(conv, torch.zeros(1, 28, 28), 1)
-    assert conv.training
-    heavy = nn.Conv2d(512, 512, 3)  # one output pixel for 2.4 million weights
-    assert not channels_last_pays(heavy, torch.zeros(512, 3, 3), 8)
-    assert not channels_last_pays(nn.Flatten(), torch.zeros(1, 28, 28), 32)
-    assert not channels_last_pays(nn.Linear(4, 2), torch.zeros(4), 32)
-
-
-def test_evaluation_judges_the_given_model() -> None:
-    for model in ("cnn", "logistic", BatchNormNet):
-        task = make_task(model)
-        engine = make_engine(task)
-        flat = engine.initial()
-        engine.train(flat, 0, 0, 20, 0.1)
-        module = task.new_model()
-        arrays = engine.layout.arrays(flat)
-        module.load_state_dict({k: torch.from_numpy(v) for k, v in arrays.items()})
-        for threads in (1, None):
-            assert engine.evaluate(flat, "train", threads=threads) == pytest.approx(
-                task.evaluate(module, "train"), rel=1e-5
-            )
-        assert engine.evaluate(flat, limit=7) == pytest.approx(
-            task.evaluate(module, limit=7), rel=1e-5
-        )
-        assert engine.evaluate(engine.initial()) != engine.evaluate(flat)
-
-
-def test_one_engine_per_configuration() -> None:
-    config, hub_of = RunConfig(model="logistic", batch_size=8, seed=1), (0, 0, 1)
-    engine = run_engine(config, hub_of)
-    assert run_engine(replace(config, tau=5, output="elsewhere"), hub_of) is engine
-    other = run_engine(replace(config, seed=2), hub_of)
-    assert other is not engine
-    assert other.task.data is engine.task.data
-    assert other.task.seed == 2
-    assert sum(engine.examples(i) for i in range(engine.workers)) == len(engine.task.data.x_train)
-    flat = engine.initial()
-    for round in range(20):
-        engine.train(flat, 0, round, 10, 0.2)
-    assert engine.evaluate(flat)[1] > 0.7
-
-
-def test_wrong_values_are_named() -> None:
+def test_error_messages_name_the_wrong_value() -> None:
     task = make_task()
     with pytest.raises(ValueError, match="worker 1 has 0 rows"):
         Engine(task, [np.array([1]), np.array([], dtype=int)], batch_size=2, seed=0)
@@ -210,18 +160,10 @@ def test_wrong_values_are_named() -> None:
         make_engine(task, batch_size=0)
     with pytest.raises(ValueError, match="momentum=1"):
         make_engine(task, momentum=1.0)
+    with pytest.raises(ValueError, match="weight_decay=inf"):
+        make_engine(task, weight_decay=math.inf)
     engine = make_engine(task)
-    with pytest.raises(ValueError, match=f"worker {WORKERS}: there are {WORKERS}"):
+    with pytest.raises(ValueError, match=f"worker {WORKERS}: there are {WORKERS}, numbered from 0"):
         engine.train(engine.initial(), WORKERS, 0, 1, 0.1)
     with pytest.raises(ValueError, match="steps=-1"):
         engine.train(engine.initial(), 0, 0, -1, 0.1)
-
-
-def test_a_process_can_be_prepared_twice() -> None:
-    before = torch.get_num_threads()
-    try:
-        prepare_process()
-        prepare_process()
-        assert torch.get_num_threads() == 1
-    finally:
-        torch.set_num_threads(before)

@@ -1,4 +1,4 @@
-"""Rounds of a hub against separate trainings and `weighted_sum`."""
+"""Rounds of a hub equal one training per worker and a weighted sum; absent workers in them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from torch import Tensor, nn
 
 from mll_flower.algorithm.coins import step_count
 from mll_flower.models.layout import Flat
+from mll_flower.models.subnetwork_average import AbsentRule
 from mll_flower.models.sums import RunningSum, sum_models, weighted_sum
 from mll_flower.training.engine import Engine
+from mll_flower.training.hub_rounds import run_rounds
 from tests.support.torch_modules import WORKERS, BatchNormNet, make_engine, make_task, same
 
 SHARES = [1 / 8, 1 / 4, 1 / 8, 1 / 4, 1 / 16, 3 / 16]
@@ -25,6 +27,7 @@ def steps_of(worker: int, round: int) -> int:
 
 
 def one_by_one(engine: Engine, flat: Flat, workers: list[int], rounds: list[int]) -> Flat:
+    """The same rounds with one `train` per worker, as with one SuperNode per worker."""
     hub = flat
     for round in rounds:
         models = []
@@ -79,8 +82,8 @@ def test_batchnorm_keeps_dtypes_and_averages_counters() -> None:
     assert engine.layout.mismatch(arrays) is None
 
 
-def spoiled(model: str) -> Engine:
-    """Workers of which number 1 has only rows that are not finite."""
+def engine_with_a_bad_worker(model: str) -> Engine:
+    """An engine whose worker 1 has only rows of NaN."""
     task = make_task(model)
     task.data.x_train[:10] = np.nan
     shards = [np.arange(10, 40), np.arange(10), np.arange(40, 80), np.arange(80, 120)]
@@ -89,8 +92,8 @@ def spoiled(model: str) -> Engine:
 
 @pytest.mark.parametrize("model", ["cnn", "logistic"])
 @pytest.mark.parametrize("rule", ["keep", "renormalise"])
-def test_the_share_of_a_spoiled_worker(model: str, rule: str) -> None:
-    engine = spoiled(model)
+def test_a_worker_whose_model_is_not_finite_is_absent(model: str, rule: str) -> None:
+    engine = engine_with_a_bad_worker(model)
     start = engine.initial()
     result = engine.run_hub(start, [0, 1, 2], [1, 2, 1], [3], [[2, 2, 2]], [0.1], rule)
     assert result.absent == [(1, 3, "its model has a NaN or an infinity")]
@@ -107,14 +110,14 @@ def test_the_share_of_a_spoiled_worker(model: str, rule: str) -> None:
         assert same(result.flat, sum_models(models, [0.5, 0.5]))
 
 
-def test_a_spoiled_worker_that_takes_no_step_is_not_absent() -> None:
-    engine = spoiled("cnn")
+def test_a_bad_worker_that_takes_no_step_is_not_absent() -> None:
+    engine = engine_with_a_bad_worker("cnn")
     result = engine.run_hub(engine.initial(), [0, 1], [1, 1], [0], [[1, 0]], [0.1])
     assert result.absent == []
 
 
-def test_a_hub_without_anyone_keeps_its_model() -> None:
-    engine = spoiled("cnn")
+def test_a_hub_whose_workers_are_all_absent_keeps_its_model() -> None:
+    engine = engine_with_a_bad_worker("cnn")
     start = engine.initial()
     for rule in ("keep", "renormalise"):
         result = engine.run_hub(start, [1], [0.3], [0, 1], [[2], [2]], [0.1, 0.1], rule)
@@ -124,7 +127,7 @@ def test_a_hub_without_anyone_keeps_its_model() -> None:
 
 
 class Refuses(nn.Module):
-    """Raises on the rows of one worker."""
+    """Raises on rows of NaN."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -151,7 +154,33 @@ def test_a_worker_that_raises_is_absent_with_its_reason() -> None:
     assert same(flat, engine.initial())
 
 
-def test_wrong_arguments_are_named() -> None:
+def fake_train(flat: Flat, worker: int, round: int, steps: int, rate: float) -> tuple[float, Flat]:
+    """Add (worker + 1) * steps * rate to the model; worker 1 fails in round 7."""
+    if (worker, round) == (1, 7):
+        raise OSError("disk full")
+    return float(worker), {"float64": flat["float64"] + (worker + 1) * steps * rate}
+
+
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    # Round 7: workers 0 and 2 add 2 and 6 with shares 1/4 and 1/4; the share 1/2 is the absent
+    # worker's. Round 8, at twice the rate: the three add 4, 8 and 12.
+    [("keep", 0.25 * 2 + 0.25 * 6 + 8), ("renormalise", (2 + 6) / 2 + 8)],
+)
+def test_a_worker_that_fails_in_one_round_is_back_in_the_next(
+    rule: AbsentRule, expected: float
+) -> None:
+    start, steps = {"float64": np.array([0.0])}, np.array([[2, 2, 2], [2, 2, 2]])
+    result = run_rounds(start, [0, 1, 2], [1, 2, 1], [7, 8], steps, [1.0, 2.0], fake_train, rule)
+    assert result.flat["float64"] == pytest.approx(expected)
+    assert result.absent == [(1, 7, "OSError: disk full")]
+    np.testing.assert_array_equal(result.steps, [[2, 0, 2], [2, 2, 2]])
+    np.testing.assert_array_equal(result.losses, [[0, math.nan, 2], [0, 1, 2]])
+    np.testing.assert_array_equal(steps, 2)
+    assert start["float64"] == 0
+
+
+def test_error_messages_name_the_wrong_arguments() -> None:
     engine = make_engine(make_task())
     with pytest.raises(ValueError, match="2 workers with 1 shares"):
         engine.run_hub(engine.initial(), [0, 1], [1], [0], [[1, 1]], [0.1])

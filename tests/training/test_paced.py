@@ -1,4 +1,4 @@
-"""A worker by the clock takes the steps that `train` takes, so that its round can be replayed."""
+"""Training at the pace of a budget takes the steps of `train`, so that a round can be replayed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def engine(model: str, momentum: float = 0.0) -> Engine:
 
 
 class Clock:
-    """A clock that moves when someone sleeps, and by ``step`` at every other look."""
+    """A clock that moves by ``step`` when it is read, and when someone sleeps."""
 
     def __init__(self, step: float) -> None:
         self.now, self.step = 100.0, step
@@ -56,7 +56,7 @@ def test_steps_at_a_pace_are_those_of_train(model: str, momentum: float, steps: 
 
 
 @pytest.mark.parametrize(("step", "least", "most"), [(0.01, 10, 10), (0.4, 2, 9), (3.0, 1, 1)])
-def test_a_clock_s_steps_can_be_replayed(step: float, least: int, most: int) -> None:
+def test_steps_taken_by_the_clock_can_be_replayed(step: float, least: int, most: int) -> None:
     made = engine("logistic")
     clock = Clock(step)
     budget = TimeBudget(10, 0.5, clock=clock, sleep=clock.sleep)
@@ -67,12 +67,12 @@ def test_a_clock_s_steps_can_be_replayed(step: float, least: int, most: int) -> 
     np.testing.assert_array_equal(paced["float32"], plain["float32"])
 
 
-def test_a_worker_stops_before_the_hub_s_deadline() -> None:
+def test_a_worker_stops_before_the_deadline_of_its_hub() -> None:
     clock = Clock(0.1)
     budget = DeadlineBudget(100, 1.0, clock=clock, sleep=clock.sleep, until=clock.now + 5.5)
     end = budget.until
     for _ in budget.pace(range(100)):
-        clock.now += 0.3  # the step
+        clock.now += 0.3  # seconds that the step takes
     assert clock.now <= end
     assert 4 <= budget.taken <= 6
     assert budget.rate == budget.taken / 100

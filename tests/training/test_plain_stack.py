@@ -1,6 +1,6 @@
-"""Gradients by hand are autograd's, and only stacks that are plainly such get them.
+"""`PlainStack` gives the gradients of autograd, and leaves to autograd what is not a plain stack.
 
-To the bit, but for the biases of convolutions: those are summed in another order.
+They are equal to the bit, except for the biases of convolutions, which are summed in another order.
 """
 
 from __future__ import annotations
@@ -13,7 +13,15 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from mll_flower.tasks.models import build_model
-from mll_flower.training._fast.plain_stack import Stack
+from mll_flower.training._fast.plain_stack import PlainStack
+
+
+def stack_of(module: nn.Module, dims: int) -> PlainStack | None:
+    row: dict[str, Tensor] = {}
+    for parameter in module.parameters():
+        dtype = str(parameter.dtype)
+        row[dtype] = torch.cat([row.get(dtype, parameter.new_empty(0)), parameter.flatten()])
+    return PlainStack.of(module, {dtype: vector.detach() for dtype, vector in row.items()}, dims)
 
 
 def images(channels: int, size: int, last: bool) -> Tensor:
@@ -22,7 +30,7 @@ def images(channels: int, size: int, last: bool) -> Tensor:
 
 
 def wide() -> nn.Sequential:
-    """Every option of the layers that is not the default."""
+    """Layers with options that are not the defaults."""
     return nn.Sequential(
         nn.Conv2d(4, 6, (3, 2), stride=2, padding=(2, 1), dilation=(1, 2), groups=2, bias=False),
         nn.ReLU(inplace=True),
@@ -52,24 +60,30 @@ def test_same_as_autograd(
     module = make()
     x, y = images(channels, size, last), torch.tensor([0, 1, 2, 3, 4, 0])
     expected = functional.cross_entropy(module(x.clone()), y)
-    slopes = torch.autograd.grad(expected, list(module.parameters()))
-    stack = Stack.of(module, 4)
+    gradients = torch.autograd.grad(expected, list(module.parameters()))
+    stack = stack_of(module, 4)
     assert stack is not None
-    with torch.inference_mode():
-        found = [torch.full_like(slope, torch.nan) for slope in slopes]
-        loss = stack.gradient(x.clone(memory_format=torch.preserve_format), y, found)
+    for _ in range(2):
+        loss, [vector] = stack(x.clone(memory_format=torch.preserve_format), y)
+        found = [
+            part.view(gradient.shape).clone()
+            for part, gradient in zip(
+                vector.split([gradient.numel() for gradient in gradients]), gradients, strict=True
+            )
+        ]
+        vector.fill_(torch.nan)  # the second call must write every entry
     assert torch.equal(loss, expected.detach())
     convolutions = [part for part in module.modules() if isinstance(part, nn.Conv2d)]
-    sums = [id(part.bias) for part in convolutions]
-    for parameter, a, b in zip(module.parameters(), found, slopes, strict=True):
-        if id(parameter) in sums:
+    biases = [id(part.bias) for part in convolutions]
+    for parameter, a, b in zip(module.parameters(), found, gradients, strict=True):
+        if id(parameter) in biases:
             torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
         else:
             assert torch.equal(a, b)
 
 
-class Own(nn.Sequential):
-    pass
+class OwnSequential(nn.Sequential):
+    """May do anything in its ``forward``."""
 
 
 def frozen() -> nn.Module:
@@ -102,12 +116,13 @@ def buffered() -> nn.Module:
         lambda: nn.Linear(4, 2),
         lambda: nn.Sequential(),
         lambda: nn.Sequential(nn.Flatten()),
-        lambda: Own(nn.Linear(4, 2)),
+        lambda: OwnSequential(nn.Linear(4, 2)),
         lambda: nn.Sequential(nn.Linear(4, 2, bias=False)),
         lambda: nn.Sequential(nn.Linear(4, 3), nn.Dropout(), nn.Linear(3, 2)),
         lambda: nn.Sequential(nn.Conv2d(1, 2, 3, padding="same"), nn.Flatten()),
         lambda: nn.Sequential(nn.Conv2d(1, 2, 3, padding=1, padding_mode="circular")),
         lambda: nn.Sequential(nn.Sequential(nn.Linear(4, 2))),
+        lambda: nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2).double()),
         frozen,
         tied,
         hooked,
@@ -115,13 +130,13 @@ def buffered() -> nn.Module:
     ],
 )
 def test_anything_else_is_left_to_autograd(make: Callable[[], nn.Module]) -> None:
-    assert all(Stack.of(make(), dims) is None for dims in (2, 4))
+    assert all(stack_of(make(), dims) is None for dims in (2, 4))
 
 
-def test_layers_take_batches_of_their_own_dimensions() -> None:
+def test_each_layer_takes_batches_of_certain_dimensions() -> None:
     rows = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
-    assert Stack.of(rows, 2) is not None
-    # Over the last dimension of images: autograd can, the kernel for rows cannot.
+    assert stack_of(rows, 2) is not None
+    # A linear layer over the last dimension of images: autograd can do it, `PlainStack` cannot.
     mixed = nn.Sequential(nn.Linear(4, 3), nn.Flatten(), nn.Linear(12, 2))
-    assert Stack.of(mixed, 4) is None
-    assert Stack.of(nn.Sequential(nn.Conv2d(1, 2, 3)), 4) is None
+    assert stack_of(mixed, 4) is None
+    assert stack_of(nn.Sequential(nn.Conv2d(1, 2, 3)), 4) is None

@@ -1,4 +1,4 @@
-"""Modules that are not plain: dropout, ties, frozen values, buffers."""
+"""Training of unusual modules: dropout, tied or frozen parameters, buffers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_training_leaves_the_random_state_alone() -> None:
 
 
 def test_dropout_differs_between_rounds_and_workers() -> None:
-    """On one row and from zero weights only the dropped inputs can differ."""
+    """With one row of data and zero weights, only the dropped inputs can differ."""
     task = make_task(DropoutNet)
     engine = Engine(task, [np.array([0]), np.array([0])], batch_size=4, seed=0)
     seen = set()
@@ -31,7 +31,7 @@ def test_dropout_differs_between_rounds_and_workers() -> None:
     assert len(seen) == 4
 
 
-def test_odd_modules_keep_ties_frozen_values_and_buffers() -> None:
+def test_tied_and_frozen_parameters_and_buffers_are_kept() -> None:
     engine = make_engine(make_task(OddNet))
     flat, start = engine.initial(), engine.initial()
     engine.train(flat, 0, 0, 3, 0.1)
@@ -58,15 +58,15 @@ def test_a_buffer_that_changes_its_shape_is_an_error() -> None:
             return self.out(x.flatten(1))
 
     engine = make_engine(make_task(Grows))
-    for _ in range(2):  # and the engine is as good as new afterwards
+    for _ in range(2):  # after the error the engine works as before
         with pytest.raises(ValueError, match="buffer 'seen'"):
             engine.train(engine.initial(), 0, 0, 1, 0.1)
 
 
-def test_state_that_is_no_tensor_is_an_error() -> None:
-    class Talks(nn.Linear):
+def test_state_that_is_not_a_tensor_is_an_error() -> None:
+    class WithExtraState(nn.Linear):
         def get_extra_state(self) -> str:
             return "hello"
 
     with pytest.raises(ValueError, match="'_extra_state' is a str"):
-        make_engine(make_task(lambda: Talks(64, CLASSES)))
+        make_engine(make_task(lambda: WithExtraState(64, CLASSES)))

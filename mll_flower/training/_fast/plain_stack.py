@@ -1,73 +1,87 @@
 """Gradients of a plain stack of layers, without autograd.
 
-The kernels are those that autograd calls, in the same order and with the same bits; what is
-left out is its graph, which costs a twelfth of a step of the paper's CNN. One is another: the
-slope in a convolution's bias is summed by torch, before the pool if there is one. That takes a
-tenth of the time of the convolution's own kernel and may differ from it in the last bits.
+Why it pays: autograd builds a graph of every step, which costs a twelfth of a step of the paper's
+CNN. Here the same kernels are called in the same order, with the same bits, and without a graph.
+One kernel differs: the gradient in a convolution's bias is summed by torch, and before a max-pool's
+backward pass if one follows. That takes a tenth of the time of the convolution's own kernel
+and may differ from it in the last bits. All gradients lie in one vector, so that the whole model
+is moved at once.
+
+The one user is `TorchTrainer`, which asks `PlainStack.of` once and falls back to autograd.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
-# By their full names: to find an overload takes longer than a small kernel.
-_convolve = torch.ops.aten.convolution.default
-_convolve_back = torch.ops.aten.convolution_backward.default
-_pool = torch.ops.aten.max_pool2d_with_indices.default
-_pool_back = torch.ops.aten.max_pool2d_with_indices_backward.default
-_relu_back = torch.ops.aten.threshold_backward.default
+# By their full names, because finding an overload takes longer than a small kernel.
+_convolution = torch.ops.aten.convolution.default
+_convolution_backward = torch.ops.aten.convolution_backward.default
+_max_pool = torch.ops.aten.max_pool2d_with_indices.default
+_max_pool_backward = torch.ops.aten.max_pool2d_with_indices_backward.default
+_relu_backward = torch.ops.aten.threshold_backward.default
 _log_softmax = torch.ops.aten._log_softmax.default
-_log_softmax_back = torch.ops.aten._log_softmax_backward_data.default
-_nll = torch.ops.aten.nll_loss_forward.default
-_nll_back = torch.ops.aten.nll_loss_backward.default
-_MEAN, _IGNORED = 1, -100  # cross_entropy's defaults, as the kernels call them
+_log_softmax_backward = torch.ops.aten._log_softmax_backward_data.default
+_nll_loss = torch.ops.aten.nll_loss_forward.default
+_nll_loss_backward = torch.ops.aten.nll_loss_backward.default
+_MEAN, _IGNORED_LABEL = 1, -100  # cross_entropy's defaults, as the kernels encode them
 
 
-class _Layer(Protocol):
-    parameters: list[Tensor]
-
-    def forward(self, x: Tensor) -> Tensor: ...
-
-    def backward(self, slope: Tensor, first: bool, slopes: Sequence[Tensor]) -> Tensor:
-        """Take the slope of the loss in the output, give that in the input.
-
-        Those in the parameters are written into ``slopes``. The first layer need not give the
-        slope in its input.
-        """
-
-
-class Stack:
-    """Gives the mean cross-entropy of a batch and its gradient.
+class PlainStack:
+    """The mean cross-entropy of a batch and its gradient; make one with `of`.
 
     Parameters
     ----------
     layers : list of _Layer
         From the first to the last.
+    model : Tensor
+        The vector that holds the parameters of all layers, in their order.
+
+    Attributes
+    ----------
+    trained : list of Tensor
+        ``model`` alone.
     """
 
-    def __init__(self, layers: list[_Layer]) -> None:
+    def __init__(self, layers: list[_Layer], model: Tensor) -> None:
         self._layers = layers
+        self.trained = [model]
+        self._gradient = torch.zeros_like(model)
+        sizes = [parameter.numel() for layer in layers for parameter in layer.parameters]
+        parts = iter(torch.split_with_sizes(self._gradient, sizes))
+        self._gradients = [
+            [next(parts).view(parameter.shape) for parameter in layer.parameters]
+            for layer in layers
+        ]
 
     @classmethod
-    def of(cls, module: nn.Module, dims: int) -> Stack | None:
-        """Give the stack that a module is for batches of so many dimensions.
+    def of(cls, module: nn.Module, row: Mapping[str, Tensor], dims: int) -> PlainStack | None:
+        """Return the stack that equals a module; None if only autograd can differentiate it.
 
-        None if it is not plainly one: autograd takes whatever this does not.
+        Parameters
+        ----------
+        module : Module
+            Its tensors must be views of ``row``.
+        row : Mapping
+            dtype name -> the entries of the module's state_dict of that dtype, in order.
+        dims : int
+            Dimensions of a batch.
         """
         if (
             type(module) is not nn.Sequential
-            or _hooks(module)
+            or _has_hooks(module)
             or any(True for _ in module.buffers())
+            or len(row) != 1
         ):
             return None
         layers: list[_Layer] = []
         for part in module:
             kind = _KINDS.get(type(part))
-            if kind is None or _hooks(part) or not kind.takes(part, dims):
+            if kind is None or _has_hooks(part) or not kind.supports(part, dims):
                 return None
             layer = kind(part)
             if layers and isinstance(before := layers[-1], _Convolution) and kind is _MaxPool:
@@ -77,113 +91,135 @@ class Stack:
             dims = 2 if kind is _Flatten else dims
         parameters = list(module.parameters())
         own = [parameter for layer in layers for parameter in layer.parameters]
-        # The same parameters in the same order, none twice and none frozen.
+        # The same parameters in the same order, none of them shared and none frozen.
         same = len(own) == len(parameters) and all(
             a is b and b.requires_grad for a, b in zip(own, parameters, strict=True)
         )
-        return cls(layers) if same and own and dims == 2 else None
+        return cls(layers, *row.values()) if same and own and dims == 2 else None
 
-    def gradient(self, x: Tensor, labels: Tensor, slopes: Sequence[Tensor]) -> Tensor:
-        """Give the loss; ``x`` may be changed.
+    def __call__(self, x: Tensor, labels: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """Return the loss of a batch and its gradient in ``model``.
 
-        Its slopes in the parameters are written into ``slopes``, in the parameters' order.
+        The gradient lasts until the next call; ``x`` may be changed.
         """
-        for layer in self._layers:
-            x = layer.forward(x)
-        chances = _log_softmax(x, 1, False)
-        loss, weight = _nll(chances, labels, None, _MEAN, _IGNORED)
-        slope = _nll_back(torch.ones_like(loss), chances, labels, None, _MEAN, _IGNORED, weight)
-        slope = _log_softmax_back(slope, chances, 1, chances.dtype)
-        end = len(slopes)
-        for place in reversed(range(len(self._layers))):
-            layer = self._layers[place]
-            start = end - len(layer.parameters)
-            slope = layer.backward(slope, place == 0, slopes[start:end])
-            end = start
-        return loss  # type: ignore[no-any-return]
+        with torch.inference_mode():
+            for layer in self._layers:
+                x = layer.forward(x)
+            log_p = _log_softmax(x, 1, False)
+            loss, weight = _nll_loss(log_p, labels, None, _MEAN, _IGNORED_LABEL)
+            gradient = _nll_loss_backward(
+                torch.ones_like(loss), log_p, labels, None, _MEAN, _IGNORED_LABEL, weight
+            )
+            gradient = _log_softmax_backward(gradient, log_p, 1, log_p.dtype)
+            for place in reversed(range(len(self._layers))):
+                gradient = self._layers[place].backward(
+                    gradient, place == 0, self._gradients[place]
+                )
+        return loss, [self._gradient]
 
 
-def _hooks(part: nn.Module) -> bool:
+class _Layer(Protocol):
+    parameters: list[Tensor]
+
+    def forward(self, x: Tensor) -> Tensor: ...
+
+    def backward(self, gradient: Tensor, first: bool, into: Sequence[Tensor]) -> Tensor:
+        """Take the loss's gradient in the layer's output; return that in its input.
+
+        The gradients in the parameters are written into ``into``. The ``first`` layer may
+        return anything, as nobody needs the gradient in the data.
+        """
+
+
+def _has_hooks(module: nn.Module) -> bool:
     return bool(
-        part._forward_hooks
-        or part._forward_pre_hooks
-        or part._backward_hooks
-        or part._backward_pre_hooks
+        module._forward_hooks
+        or module._forward_pre_hooks
+        or module._backward_hooks
+        or module._backward_pre_hooks
     )
 
 
 class _Convolution:
-    def __init__(self, part: Any) -> None:
-        self._weight, self._bias = part.weight, part.bias
-        self.parameters = [part.weight, *([] if part.bias is None else [part.bias])]
-        self._how = (part.stride, part.padding, part.dilation, False, [0, 0], part.groups)
-        self._channels = [part.out_channels]
+    def __init__(self, module: Any) -> None:
+        self._weight, self._bias = module.weight, module.bias
+        self.parameters = [module.weight, *([] if module.bias is None else [module.bias])]
+        self._options = (
+            module.stride,
+            module.padding,
+            module.dilation,
+            False,
+            [0, 0],
+            module.groups,
+        )
+        self._channels = [module.out_channels]
 
     @staticmethod
-    def takes(part: Any, dims: int) -> bool:
-        return dims == 4 and part.padding_mode == "zeros" and not isinstance(part.padding, str)
+    def supports(module: Any, dims: int) -> bool:
+        return dims == 4 and module.padding_mode == "zeros" and not isinstance(module.padding, str)
 
     def forward(self, x: Tensor) -> Tensor:
         self._x = x
-        made: Tensor = _convolve(x, self._weight, self._bias, *self._how)
-        return made
+        output: Tensor = _convolution(x, self._weight, self._bias, *self._options)
+        return output
 
-    def backward(self, slope: Tensor, first: bool, slopes: Sequence[Tensor]) -> Tensor:
-        wanted = [not first, True, False]
-        before, weight, _ = _convolve_back(
-            slope, self._x, self._weight, self._channels, *self._how, wanted
+    def backward(self, gradient: Tensor, first: bool, into: Sequence[Tensor]) -> Tensor:
+        wanted = [not first, True, False]  # the gradients in the input, the weight and the bias
+        in_input, in_weight, _ = _convolution_backward(
+            gradient, self._x, self._weight, self._channels, *self._options, wanted
         )
-        slopes[0].copy_(weight)
-        if len(slopes) > 1:
-            torch.sum(slope, (0, 2, 3), out=slopes[1])
-        return before  # type: ignore[no-any-return]
+        into[0].copy_(in_weight)
+        if len(into) > 1:
+            torch.sum(gradient, (0, 2, 3), out=into[1])
+        return in_input  # type: ignore[no-any-return]
 
 
 class _Linear:
-    def __init__(self, part: Any) -> None:
-        self._weight, self._bias = self.parameters = [part.weight, part.bias]
+    def __init__(self, module: Any) -> None:
+        self._weight, self._bias = self.parameters = [module.weight, module.bias]
 
     @staticmethod
-    def takes(part: Any, dims: int) -> bool:
-        return dims == 2 and part.bias is not None
+    def supports(module: Any, dims: int) -> bool:
+        return dims == 2 and module.bias is not None
 
     def forward(self, x: Tensor) -> Tensor:
         self._x = x
         return torch.addmm(self._bias, x, self._weight.t())
 
-    def backward(self, slope: Tensor, first: bool, slopes: Sequence[Tensor]) -> Tensor:
-        torch.mm(slope.t(), self._x, out=slopes[0])
-        torch.sum(slope, 0, out=slopes[1])
-        return slope if first else slope.mm(self._weight)
+    def backward(self, gradient: Tensor, first: bool, into: Sequence[Tensor]) -> Tensor:
+        torch.mm(gradient.t(), self._x, out=into[0])
+        torch.sum(gradient, 0, out=into[1])
+        return gradient if first else gradient.mm(self._weight)
 
 
 class _MaxPool:
-    def __init__(self, part: Any) -> None:
+    def __init__(self, module: Any) -> None:
         self.parameters: list[Tensor] = []
-        size, stride = _pair(part.kernel_size), _pair(part.stride)
-        padding, dilation = _pair(part.padding), _pair(part.dilation)
-        self._how = (size, stride, padding, dilation, part.ceil_mode)
+        size, stride = _pair(module.kernel_size), _pair(module.stride)
+        padding, dilation = _pair(module.padding), _pair(module.dilation)
+        self._options = (size, stride, padding, dilation, module.ceil_mode)
 
     @staticmethod
-    def takes(part: Any, dims: int) -> bool:
-        return dims == 4 and not part.return_indices
+    def supports(module: Any, dims: int) -> bool:
+        return dims == 4 and not module.return_indices
 
     def forward(self, x: Tensor) -> Tensor:
         self._x = x
-        made: Tensor
-        made, self._places = _pool(x, *self._how)
-        return made
+        output: Tensor
+        output, self._indices = _max_pool(x, *self._options)
+        return output
 
-    def backward(self, slope: Tensor, first: bool, slopes: Sequence[Tensor]) -> Tensor:
-        before: Tensor = _pool_back(slope, self._x, *self._how, self._places)
-        return before
+    def backward(self, gradient: Tensor, first: bool, into: Sequence[Tensor]) -> Tensor:
+        in_input: Tensor = _max_pool_backward(gradient, self._x, *self._options, self._indices)
+        return in_input
 
 
 class _PooledConvolution:
-    """A convolution and the pool after it.
+    """A convolution and the max-pooling after it.
 
-    The pool passes every slope on to one place: what it takes has the sum of what it gives,
-    and is a fraction of the size.
+    The pooling passes each entry of the gradient on to one pixel, so the gradients in its output
+    and in its input have the same sum (the gradient in the bias); the one in the output is a
+    fraction of the size.
     """
 
     def __init__(self, convolution: _Convolution, pool: _MaxPool) -> None:
@@ -193,38 +229,38 @@ class _PooledConvolution:
     def forward(self, x: Tensor) -> Tensor:
         return self._pool.forward(self._convolution.forward(x))
 
-    def backward(self, slope: Tensor, first: bool, slopes: Sequence[Tensor]) -> Tensor:
-        if len(slopes) > 1:
-            torch.sum(slope, (0, 2, 3), out=slopes[1])
-        slope = self._pool.backward(slope, False, ())
-        return self._convolution.backward(slope, first, slopes[:1])
+    def backward(self, gradient: Tensor, first: bool, into: Sequence[Tensor]) -> Tensor:
+        if len(into) > 1:
+            torch.sum(gradient, (0, 2, 3), out=into[1])
+        gradient = self._pool.backward(gradient, False, ())
+        return self._convolution.backward(gradient, first, into[:1])
 
 
 class _Relu:
-    def __init__(self, part: Any) -> None:
+    def __init__(self, module: Any) -> None:
         self.parameters: list[Tensor] = []
 
     @staticmethod
-    def takes(part: Any, dims: int) -> bool:
+    def supports(module: Any, dims: int) -> bool:
         return True
 
     def forward(self, x: Tensor) -> Tensor:
-        # In place: no layer here needs what it gave.
-        self._y = x.relu_()
-        return self._y
+        # In place, because no layer here needs its own output for its gradient.
+        self._output = x.relu_()
+        return self._output
 
-    def backward(self, slope: Tensor, first: bool, slopes: Sequence[Tensor]) -> Tensor:
-        before: Tensor = _relu_back(slope, self._y, 0)
-        return before
+    def backward(self, gradient: Tensor, first: bool, into: Sequence[Tensor]) -> Tensor:
+        in_input: Tensor = _relu_backward(gradient, self._output, 0)
+        return in_input
 
 
 class _Flatten:
-    def __init__(self, part: Any) -> None:
+    def __init__(self, module: Any) -> None:
         self.parameters: list[Tensor] = []
 
     @staticmethod
-    def takes(part: Any, dims: int) -> bool:
-        return bool(part.start_dim == 1 and part.end_dim == -1)
+    def supports(module: Any, dims: int) -> bool:
+        return bool(module.start_dim == 1 and module.end_dim == -1)
 
     def forward(self, x: Tensor) -> Tensor:
         self._shape = x.shape
@@ -232,8 +268,8 @@ class _Flatten:
         self._format = torch.channels_last if images else torch.contiguous_format
         return x.flatten(1)
 
-    def backward(self, slope: Tensor, first: bool, slopes: Sequence[Tensor]) -> Tensor:
-        return slope.view(self._shape).contiguous(memory_format=self._format)
+    def backward(self, gradient: Tensor, first: bool, into: Sequence[Tensor]) -> Tensor:
+        return gradient.view(self._shape).contiguous(memory_format=self._format)
 
 
 def _pair(value: Any) -> Any:

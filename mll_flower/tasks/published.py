@@ -1,0 +1,141 @@
+"""Published data sets: what is known about each, and how torchvision reads their files.
+
+Used by `mll_flower.tasks.data`, which turns the arrays into a ``Dataset``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Arrays = tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]
+"""x_train, y_train, x_test, y_test as they were read."""
+
+_EMNIST_REBUILT = (90_807, 10_400)
+
+
+@dataclass(frozen=True)
+class PublishedDataset:
+    """What is published about a data set.
+
+    Parameters
+    ----------
+    title : str
+        The name that results are labelled with.
+    torchvision : str
+        Its class in ``torchvision.datasets``.
+    rows : tuple of int
+        Number of training and of test rows.
+    classes : int
+        Number of classes.
+    mean, std : tuple of float
+        Mean and standard deviation of each channel, for pixels in [0, 1].
+    """
+
+    title: str
+    torchvision: str
+    rows: tuple[int, int]
+    classes: int
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+
+def _emnist(split: str, rows: tuple[int, int], classes: int) -> PublishedDataset:
+    # The mean and standard deviation of the letters serve for every split: the splits are drawn
+    # from the same images, and the values published for the others differ by less than 0.003.
+    return PublishedDataset(f"EMNIST {split}", "EMNIST", rows, classes, (0.1722,), (0.3309,))
+
+
+PUBLISHED = {
+    "mnist": PublishedDataset("MNIST", "MNIST", (60_000, 10_000), 10, (0.1307,), (0.3081,)),
+    "fashion-mnist": PublishedDataset(
+        "Fashion-MNIST", "FashionMNIST", (60_000, 10_000), 10, (0.2860,), (0.3530,)
+    ),
+    "emnist:letters": _emnist("letters", (124_800, 20_800), 26),
+    "emnist:balanced": _emnist("balanced", (112_800, 18_800), 47),
+    "emnist:byclass": _emnist("byclass", (697_932, 116_323), 62),
+    "emnist:bymerge": _emnist("bymerge", (697_932, 116_323), 47),
+    "emnist:digits": _emnist("digits", (240_000, 40_000), 10),
+    "emnist:mnist": _emnist("mnist", (60_000, 10_000), 10),
+    "cifar10": PublishedDataset(
+        "CIFAR-10",
+        "CIFAR10",
+        (50_000, 10_000),
+        10,
+        (0.4914, 0.4822, 0.4465),
+        (0.2470, 0.2435, 0.2616),
+    ),
+}
+"""Full name of a data set -> what is published about it."""
+
+
+def label_of(name: str, arrays: Arrays) -> str:
+    """Return the label of a data set; one with other row counts never gets the published label."""
+    title, rows = PUBLISHED[name].title, (len(arrays[0]), len(arrays[2]))
+    if rows == PUBLISHED[name].rows:
+        return title
+    if name == "emnist:letters" and rows == _EMNIST_REBUILT:
+        return "EMNIST letters (rebuilt split)"
+    return f"{title} (another split: {rows[0]:,} / {rows[1]:,} rows)"
+
+
+def read_torchvision(name: str, root: Path) -> Arrays:
+    """Read a data set from a torchvision root; download it there if it is missing.
+
+    Parameters
+    ----------
+    name : str
+        A key of `PUBLISHED`.
+    root : Path
+        The folder that holds ``MNIST/raw/...`` and the like.
+
+    Returns
+    -------
+    tuple of ndarray
+        Images upright, labels from 0.
+
+    Raises
+    ------
+    FileNotFoundError
+        If the files are missing and cannot be downloaded; the message names them.
+    """
+    from torchvision import datasets
+
+    family = PUBLISHED[name].torchvision
+    make: Callable[..., Any] = getattr(datasets, family)
+    split = name.partition(":")[2]
+    options = {"split": split} if split else {}
+    try:
+        # download=True downloads only what is missing.
+        train, test = (make(root, train=t, download=True, **options) for t in (True, False))
+    except (RuntimeError, OSError) as error:
+        raise FileNotFoundError(
+            f"dataset {name!r}: {_expected_files(name)} could be neither read from "
+            f"{root.absolute()} nor downloaded ({str(error).strip()}). Put the files there, or set "
+            "data-dir (or MLL_FLOWER_DATA) to the folder that holds them, or use dataset 'digits', "
+            "which needs no files."
+        ) from error
+    x_train, x_test = np.asarray(train.data), np.asarray(test.data)
+    y_train, y_test = np.asarray(train.targets), np.asarray(test.targets)
+    if family == "EMNIST":  # its files hold images with rows and columns swapped
+        x_train, x_test = x_train.swapaxes(1, 2), x_test.swapaxes(1, 2)
+    if name == "emnist:letters":  # labelled 1..26
+        y_train, y_test = y_train.astype(np.int64) - 1, y_test.astype(np.int64) - 1
+    return x_train, y_train, x_test, y_test
+
+
+def _expected_files(name: str) -> str:
+    if name == "cifar10":
+        return "cifar10.npz or the folder cifar-10-batches-py"
+    family, test, prefix = PUBLISHED[name].torchvision, "t10k", ""
+    if family == "EMNIST":
+        test, prefix = "test", f"emnist-{name.partition(':')[2]}-"
+    return (
+        f"{family}/raw/{prefix}{{train,{test}}}-images-idx3-ubyte and "
+        f"{prefix}{{train,{test}}}-labels-idx1-ubyte"
+    )

@@ -1,0 +1,54 @@
+"""Loss and accuracy of a flat model on the data of a task."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import nn
+
+from mll_flower.models.layout import Flat, Layout
+from mll_flower.tasks.task import Task
+from mll_flower.training._fast.channels_last import channels_last_pays
+from mll_flower.training.process import torch_threads
+
+
+class Evaluator:
+    """Evaluates models of one task, in a module that is built at the first evaluation and kept.
+
+    Parameters
+    ----------
+    task : Task
+        Data, model and loss.
+    layout : Layout
+        How the model lies in a flat model.
+    """
+
+    def __init__(self, task: Task, layout: Layout) -> None:
+        self._task, self._layout = task, layout
+        self._module: nn.Module | None = None
+
+    def evaluate(
+        self,
+        flat: Flat,
+        split: Literal["test", "train"],
+        batch_size: int,
+        limit: int | None,
+        threads: int | None,
+    ) -> tuple[float, float]:
+        """Return the mean loss and the accuracy of a model; see `Engine.evaluate`."""
+        if self._module is None:
+            self._module = self._new_module(batch_size)
+        arrays = self._layout.arrays(flat)
+        with torch.no_grad():
+            for name, tensor in self._module.state_dict().items():
+                tensor.copy_(torch.from_numpy(arrays[name]))
+        with torch_threads(threads):
+            return self._task.evaluate(self._module, split, batch_size, limit)
+
+    def _new_module(self, batch_size: int) -> nn.Module:
+        module = self._task.new_model()
+        example = torch.from_numpy(self._task.data.x_test[0])
+        if channels_last_pays(module, example, batch_size):
+            module = module.to(memory_format=torch.channels_last)
+        return module
