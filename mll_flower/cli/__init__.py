@@ -1,6 +1,7 @@
 """The command line: ``mll-flower COMMAND``.
 
-A command is a function in a module of this package, registered below in one line. Command
+Each command is a function in a module of this package: `run` simulates a run, `network` describes
+a network, `results` plots, compares and reports runs, `deploy` runs a network of real hubs. The
 modules import torch, ray, matplotlib and the like inside their functions, so that
 ``mll-flower --help`` stays fast.
 """
@@ -19,19 +20,19 @@ from mll_flower.cli import deploy, network, results, run
 
 
 class Commands(TyperGroup):
-    """Commands whose errors of input end as one red line and exit code 2.
+    """A group of commands that answers bad input with one red line and exit code 2.
 
-    ValueError and OSError are what this project raises for a value or a file that is not
-    right, in words for the user. Any other exception is a fault and keeps its traceback;
-    ``--traceback`` shows that of every error.
+    The project raises ValueError and OSError for a value or a file that is wrong, with a message
+    for the user. Any other exception is a fault of the program and keeps its traceback;
+    ``--traceback`` shows the traceback of every error.
     """
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; say what was wrong with its input."""
+        """Run the command; print what is wrong with its input, if anything."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            raise  # the reader of the output has left: nobody to tell
+            raise  # whatever read the output has closed it: a message would reach nobody
         except (ValueError, OSError) as error:
             if ctx.params.get("traceback"):
                 raise
@@ -44,15 +45,15 @@ class Commands(TyperGroup):
 app = typer.Typer(
     cls=Commands,
     name="mll-flower",
-    help="Multi-Level Local SGD for Flower.",
+    help="Multi-Level Local SGD for Flower: simulate networks of hubs and workers, or deploy them.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         typer.echo(f"mll-flower {__version__}")
         raise typer.Exit
 
@@ -60,13 +61,14 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def main(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version."),
     ] = False,
     traceback: Annotated[
-        bool, typer.Option("--traceback", help="Show where an error comes from.")
+        bool, typer.Option("--traceback", help="Show the traceback of an error.")
     ] = False,
 ) -> None:
-    """Multi-Level Local SGD for Flower."""
+    """Multi-Level Local SGD for Flower: simulate networks of hubs and workers, or deploy them."""
 
 
 app.command("run")(run.run_command())

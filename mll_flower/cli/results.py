@@ -1,4 +1,8 @@
-"""``mll-flower plot``, ``compare`` and ``report``: what a person looks at after a run."""
+"""``mll-flower plot``, ``compare`` and ``report``: look at the results of runs.
+
+They read the folders that runs have left; what they draw and write is made in
+`mll_flower.results`.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +23,14 @@ from mll_flower.results.runs import Run, labels_for, load_run, load_runs
 XAxis = Literal["slots", "rounds", "steps", "bytes", "seconds"]
 YAxis = Literal["accuracy", "loss", "test_loss"]
 
-Runs = Annotated[list[Path], typer.Argument(help="Folders of runs.", show_default=False)]
-X = Annotated[XAxis, typer.Option("--x", help="What the curves are drawn over.")]
+Runs = Annotated[list[Path], typer.Argument(help="Output folders of runs.", show_default=False)]
+X = Annotated[XAxis, typer.Option("--x", help="The x axis of the curves.")]
+Title = Annotated[str, typer.Option(help="Title of the figure.")]
 Labels = Annotated[
     list[str] | None,
     typer.Option(
         "--labels",
-        help="Names for the runs, in their order: with commas between them, or the option once "
-        "for each run.",
+        help="Names of the runs, in their order: separated by commas, or the option once per run.",
         show_default="the folders' names",
     ),
 ]
@@ -35,60 +39,60 @@ Labels = Annotated[
 def plot(
     runs: Runs,
     x: X = "slots",
-    y: Annotated[YAxis, typer.Option("--y", help="What is drawn.")] = "accuracy",
+    y: Annotated[YAxis, typer.Option("--y", help="The y axis of the curves.")] = "accuracy",
     out: Annotated[
-        Path, typer.Option(help="A name that ends in .png, .svg or .pdf.", dir_okay=False)
+        Path, typer.Option(help="File to draw to: .png, .svg or .pdf.", dir_okay=False)
     ] = Path("plot.png"),
     labels: Labels = None,
-    title: Annotated[str, typer.Option(help="Title of the picture.")] = "",
+    title: Title = "",
     log_y: Annotated[bool, typer.Option("--log-y", help="Logarithmic y axis.")] = False,
 ) -> None:
     """Draw a curve of one or more runs.
 
-    RUNS are folders of runs, such as runs/*.
+    RUNS are output folders of runs, such as runs/*.
     """
     from mll_flower.results.plots import plot_curves
 
     found = load_runs(runs)
-    path = plot_curves(found, out, x, (y,), _labels(labels, len(found)), title, log_y)
-    Console().print(f"wrote {path}", markup=False, highlight=False, soft_wrap=True)
+    path = plot_curves(found, out, x, (y,), _split_labels(labels, len(found)), title, log_y)
+    _print_written(Console(), path)
 
 
 def compare(
     runs: Runs,
     target: Annotated[
         float | None,
-        typer.Option(help="Accuracy: tell the slots, bytes and seconds that each run took to it."),
+        typer.Option(help="Also show when each run reached this accuracy: slots, bytes, seconds."),
     ] = None,
     labels: Labels = None,
     x: X = "slots",
     out: Annotated[
         Path | None,
-        typer.Option(help="Draw losses and accuracies to a .png, .svg or .pdf.", dir_okay=False),
+        typer.Option(help="Draw loss and accuracy to this .png, .svg or .pdf.", dir_okay=False),
     ] = None,
     csv_file: Annotated[
-        Path | None, typer.Option("--csv", help="Write the table as CSV.", dir_okay=False)
+        Path | None, typer.Option("--csv", help="Write the table to this CSV file.", dir_okay=False)
     ] = None,
-    title: Annotated[str, typer.Option(help="Title of the picture.")] = "",
+    title: Title = "",
 ) -> None:
-    """Compare runs in a table.
+    """Compare runs in a table, and draw their curves.
 
-    RUNS are folders of runs, such as runs/*.
+    RUNS are output folders of runs, such as runs/*.
     """
     if target is not None and not 0 < target <= 1:
-        raise ValueError(f"--target {target}: an accuracy lies above 0 and is at most 1")
+        raise ValueError(f"--target {target}: give an accuracy above 0 and at most 1")
     found = load_runs(runs)
-    names = labels_for(found, _labels(labels, len(found)))
-    rows = [_row(run, name, target) for run, name in zip(found, names, strict=True)]
+    names = labels_for(found, _split_labels(labels, len(found)))
+    rows = [_comparison(run, name, target) for run, name in zip(found, names, strict=True)]
     console = Console()
     console.print(_table(rows, _HEADS))
     if target is not None:
-        console.print(_table(rows, _TARGET_HEADS, f"To an accuracy of {target:g}"))
+        console.print(_table(rows, _TARGET_HEADS, f"To reach an accuracy of {target:g}"))
     data = sorted({str(run.config["dataset"]) for run in found})
     if len(data) > 1:
         console.print(
-            f"These runs learn different data ({', '.join(data)}): their losses and accuracies "
-            "are not of the same thing.",
+            f"These runs use different data ({', '.join(data)}): their losses and accuracies "
+            "cannot be compared.",
             style="yellow",
             markup=False,
         )
@@ -100,48 +104,52 @@ def compare(
             writer = csv.DictWriter(file, list(rows[0]))
             writer.writeheader()
             writer.writerows(rows)
-        console.print(f"wrote {csv_file}", markup=False, highlight=False, soft_wrap=True)
+        _print_written(console, csv_file)
     if out is not None:
         from mll_flower.results.plots import plot_curves
 
         path = plot_curves(found, out, x, ("loss", "accuracy"), names, title)
-        console.print(f"wrote {path}", markup=False, highlight=False, soft_wrap=True)
+        _print_written(console, path)
 
 
 def report(
-    run: Annotated[Path, typer.Argument(help="Folder of a run.", show_default=False)],
+    run: Annotated[Path, typer.Argument(help="Output folder of a run.", show_default=False)],
     out: Annotated[
         Path | None,
         typer.Option(
-            help="A name that ends in .html.",
+            help="File to write: .html.",
             dir_okay=False,
             show_default="report.html in the run's folder",
         ),
     ] = None,
     open_page: Annotated[bool, typer.Option("--open", help="Open it in a browser.")] = False,
 ) -> None:
-    """Write a run's report: one HTML page that stands alone.
+    """Write a run's report: one HTML page that loads nothing from elsewhere.
 
-    RUN is the folder of a run.
+    RUN is the output folder of a run.
     """
     from mll_flower.results.html_report import write_report
 
     path = write_report(load_run(run), out)
     console = Console()
-    console.print(f"wrote {path}", markup=False, highlight=False, soft_wrap=True)
+    _print_written(console, path)
     if open_page and not webbrowser.open(path.absolute().as_uri()):
         console.print("no browser was found: open the file by hand", style="yellow")
 
 
-def _labels(given: list[str] | None, runs: int) -> list[str]:
-    """One text for several runs has commas between the names; else each text is a name."""
+def _print_written(console: Console, path: Path) -> None:
+    console.print(f"wrote {path}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _split_labels(given: list[str] | None, runs: int) -> list[str]:
+    """Split a single text for several runs at its commas; else every text is a label."""
     if given and len(given) == 1 and runs > 1:
         return [part.strip() for part in given[0].split(",")]
     return given or []
 
 
-def _row(run: Run, name: str, target: float | None) -> dict[str, Any]:
-    """A run's line of the table, with bare numbers."""
+def _comparison(run: Run, name: str, target: float | None) -> dict[str, Any]:
+    """Return a run's row of the table, with plain numbers, as the CSV file has them."""
     row: dict[str, Any] = {
         "run": name,
         **{key: run.config[key] for key in ("preset", "tau", "q", "graph")},
@@ -152,9 +160,9 @@ def _row(run: Run, name: str, target: float | None) -> dict[str, Any]:
         "best_accuracy": run.best("accuracy"),
     }
     if target is not None:
-        there = run.reached(target) or {}
-        for key, name in (("slot", "slots"), ("bytes", "bytes"), ("seconds", "seconds")):
-            row[f"{name}_to_target"] = there.get(key, "")
+        reached = run.reached(target) or {}
+        for key, unit in (("slot", "slots"), ("bytes", "bytes"), ("seconds", "seconds")):
+            row[f"{unit}_to_target"] = reached.get(key, "")
     return row
 
 
@@ -181,17 +189,17 @@ _TARGET_HEADS = {
 def _table(rows: list[dict[str, Any]], heads: dict[str, str], title: str = "") -> Table:
     table = Table(title=title or None, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for key, head in heads.items():
-        # Numbers stay whole; where room is short, names fold.
-        text = key in ("run", "preset", "graph")
+        # On a narrow terminal names are wrapped, numbers never.
+        is_name = key in ("run", "preset", "graph")
         table.add_column(
-            head, justify="left" if text else "right", overflow="fold", no_wrap=not text
+            head, justify="left" if is_name else "right", overflow="fold", no_wrap=not is_name
         )
     for row in rows:
-        table.add_row(*(_cell(key, row[key]) for key in heads))
+        table.add_row(*(_cell_text(key, row[key]) for key in heads))
     return table
 
 
-def _cell(key: str, value: Any) -> str:
+def _cell_text(key: str, value: Any) -> str:
     if value == "":
         return "never"
     if isinstance(value, str):

@@ -1,4 +1,8 @@
-"""``mll-flower run``: one simulated run, from config to curves."""
+"""``mll-flower run``: simulate one run, with a progress bar and a summary.
+
+The run itself is `mll_flower.apps.network_run`: in a process of Flower's simulation engine, or
+with ``--in-process`` in this one.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,6 @@ import threading
 import tomllib
 from collections.abc import Callable
 from dataclasses import fields
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,49 +30,56 @@ from rich.table import Table
 from rich.text import Text
 
 from mll_flower.config import RunConfig
+from mll_flower.results import files
+from mll_flower.results.progress import loss_and_accuracy, read_progress
 from mll_flower.tasks.data import absolute_dataset
 
 console = Console()
 
-# Lines of Flower's log that say nothing about a run started here.
-_NO_NEWS = ("default simulated SuperNodes", "federation size", "federation simulation-config")
+# Lines of Flower's log that tell nothing about a run: they describe defaults that it overrides.
+_UNINFORMATIVE = ("default simulated SuperNodes", "federation size", "federation simulation-config")
 
 
 def run(
     config: Path | None, flwr_home: Path | None, in_process: bool, actors: int, **values: Any
 ) -> None:
-    """Simulate a multi-level network: D hubs, N workers, one command.
+    """Simulate a multi-level network of hubs and workers.
 
-    Runs the Flower app of this project on Flower's simulation engine, shows its progress,
-    and ends with a summary. Every option is a key of the run config; without any, five
-    hubs on a ring with four workers each learn to read digits.
+    Runs the Flower app of this project on Flower's simulation engine, shows
+    its progress and ends with a summary. Nearly all options are keys of the
+    run config. Without options, five hubs on a ring, with four workers each,
+    learn to read digits.
     """
-    given = {key: value for key, value in values.items() if value is not None}
-    settings = {**_read(config), **{key.replace("_", "-"): v for key, v in given.items()}}
-    settings = _absolute(settings)
+    options = {key.replace("_", "-"): v for key, v in values.items() if v is not None}
+    settings = _with_absolute_paths({**_read_config_file(config), **options})
     checked = RunConfig.from_run_config(settings)
     output = Path(checked.output)
-    with _progress() as progress:
-        watch = _Watch(progress, output / "progress.json", checked.slots)
+    with _progress_bars() as bars:
+        bar = _RunProgress(bars, output, checked.slots)
         try:
             if in_process:
-                _run_here(checked, watch)
+                _run_in_process(checked, bar)
             else:
-                _run_flower(settings, checked, flwr_home, actors, watch)
+                _run_on_flower(settings, checked, flwr_home, actors, bar)
         except RuntimeError as failure:
-            progress.stop()
+            bars.stop()
             console.print(f"Error: {failure}", style="bold red", markup=False, soft_wrap=True)
             raise typer.Exit(1) from None
         finally:
-            watch.over.set()
-        watch.look()
-    summarise(output)
+            bar.stop()
+        bar.update()
+    print_summary(output)
 
 
-def _run_flower(
-    settings: dict[str, Any], checked: RunConfig, home: Path | None, actors: int, watch: _Watch
+def _run_on_flower(
+    settings: dict[str, Any],
+    checked: RunConfig,
+    home: Path | None,
+    actors: int,
+    bar: _RunProgress,
 ) -> None:
-    from mll_flower.processes.simulation import app_directory, run_app, simulation_superlink
+    from mll_flower.processes.flower_environment import app_directory
+    from mll_flower.processes.simulation import run_app, simulation_superlink
 
     cores = actors or len(os.sched_getaffinity(0))
     federation = {
@@ -79,25 +89,25 @@ def _run_flower(
         "init-args-log-to-driver": False,
     }
     app = app_directory()
-    watch.say("Starting Flower (about 20 s)")
+    bar.show_note("Starting Flower (about 20 s)")
     with simulation_superlink(home) as superlink:
-        # All keys: what is not given might have another default in pyproject.toml.
+        # Every key, because the app that Flower runs may have other defaults in its pyproject.toml.
         values = RunConfig.read(settings).to_run_config()
-        run_app(superlink, app, values, federation, watch.line)
+        run_app(superlink, app, values, federation, bar.print_log_line)
 
 
-def _run_here(checked: RunConfig, watch: _Watch) -> None:
+def _run_in_process(checked: RunConfig, bar: _RunProgress) -> None:
     from mll_flower.apps.network_run import run_network
     from mll_flower.apps.worker_app import worker_app
     from mll_flower.grids.in_process import InProcessGrid
 
     values = checked.to_run_config()
-    run_network(InProcessGrid(worker_app(), checked.nodes, values), values, watch.look)
+    run_network(InProcessGrid(worker_app(), checked.nodes, values), values, bar.update)
 
 
-def summarise(output: Path) -> None:
-    """Print what a run led to and where its results are."""
-    report = json.loads((output / "metrics.json").read_text())
+def print_summary(output: Path) -> None:
+    """Print the results of a run that has ended, and the names of its files."""
+    report = json.loads((output / files.METRICS).read_text())
     summary, config = report["summary"], report["config"]
     table = Table(title=f"{config['preset']} on {report['data']}", show_header=False)
     first = report["evaluations"][0]
@@ -109,65 +119,75 @@ def summarise(output: Path) -> None:
         ("training loss", f"{first['loss']:.4f} -> {summary['loss']:.4f}"),
         ("test accuracy", f"{first['accuracy']:.4f} -> {summary['accuracy']:.4f}"),
         ("absences", str(summary["absent"])),
-        ("models moved", f"{summary['bytes'] / 1e6:,.1f} MB"),
+        ("bytes sent", f"{summary['bytes'] / 1e6:,.1f} MB"),
         ("time", f"{summary['seconds']:.1f} s"),
     ]
     for row in rows:
         table.add_row(*row)
     console.print(table)
     console.print(f"Results: [bold]{output}[/bold]", soft_wrap=True)
-    for plot in sorted((output / "plots").glob("*.png")):
-        console.print(f"  plots/{plot.name}")
+    for plot in sorted((output / files.PLOTS).glob("*.png")):
+        console.print(f"  {files.PLOTS}/{plot.name}")
 
 
-class _Watch:
-    """Keeps the progress bar up to date from the file that the run writes."""
+class _RunProgress:
+    """The progress bar of a run, kept up to date from the file that the run writes.
 
-    def __init__(self, progress: Progress, path: Path, slots: int) -> None:
-        self.progress, self.path = progress, path
-        self.task = progress.add_task("starting", total=slots, words="")
-        self.over = threading.Event()
-        threading.Thread(target=self._watch, daemon=True).start()
+    Parameters
+    ----------
+    bars : Progress
+        Where the bar is shown.
+    output : Path
+        The run's folder.
+    slots : int
+        Slots of the run, until the run itself tells how many it has.
+    """
 
-    def _watch(self) -> None:
-        while not self.over.wait(0.5):
-            self.look()
+    def __init__(self, bars: Progress, output: Path, slots: int) -> None:
+        self.bars, self.output = bars, output
+        self.task = bars.add_task("starting", total=slots, note="")
+        self._stopped = threading.Event()
+        threading.Thread(target=self._update_regularly, daemon=True).start()
 
-    def line(self, line: str) -> None:
-        """Show a line of the log, less what the bar says and what is no news."""
-        words = Text.from_ansi(line)
-        plain = words.plain.strip()
-        if plain and not plain.endswith("INFO :") and not any(n in plain for n in _NO_NEWS):
-            self.progress.console.print(words, soft_wrap=True)
+    def stop(self) -> None:
+        """End the regular updates."""
+        self._stopped.set()
 
-    def say(self, words: str) -> None:
-        """Say what is going on."""
-        self.progress.update(self.task, words=words)
+    def update(self) -> None:
+        """Show how far the run has got."""
+        progress = read_progress(self.output)
+        if progress is not None:
+            self.bars.update(
+                self.task,
+                completed=progress.get("slot", 0),
+                total=progress["total"],
+                description="slots",
+                note=loss_and_accuracy(progress),
+            )
 
-    def look(self) -> None:
-        """Read how far the run is."""
-        try:
-            now = json.loads(self.path.read_text())
-        except (OSError, ValueError):
+    def show_note(self, note: str) -> None:
+        """Show a text beside the bar."""
+        self.bars.update(self.task, note=note)
+
+    def print_log_line(self, line: str) -> None:
+        """Print a line of the run's log above the bar, unless it is uninformative."""
+        text = Text.from_ansi(line)
+        plain = text.plain.strip()
+        if not plain or plain.endswith("INFO :") or any(part in plain for part in _UNINFORMATIVE):
             return
-        words = ""
-        if "loss" in now:
-            words = f"loss {now['loss']:.4f}  accuracy {now['accuracy']:.4f}"
-        self.progress.update(
-            self.task,
-            completed=now.get("slot", 0),
-            total=now["total"],
-            description="slots",
-            words=words,
-        )
+        self.bars.console.print(text, soft_wrap=True)
+
+    def _update_regularly(self) -> None:
+        while not self._stopped.wait(0.5):
+            self.update()
 
 
-def _progress() -> Progress:
+def _progress_bars() -> Progress:
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("{task.fields[words]}"),
+        TextColumn("{task.fields[note]}"),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
         console=console,
@@ -175,11 +195,11 @@ def _progress() -> Progress:
     )
 
 
-def _read(path: Path | None) -> dict[str, Any]:
+def _read_config_file(path: Path | None) -> dict[str, Any]:
     if path is None:
         return {}
     if not path.is_file():
-        raise ValueError(f"config file {path} is not there: check the path")
+        raise ValueError(f"config file {path} does not exist: check the path")
     try:
         text = path.read_text()
         data = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
@@ -188,11 +208,10 @@ def _read(path: Path | None) -> dict[str, Any]:
     return dict(data)
 
 
-def _absolute(settings: dict[str, Any]) -> dict[str, Any]:
-    """Make paths absolute: the run's processes work elsewhere."""
+def _with_absolute_paths(settings: dict[str, Any]) -> dict[str, Any]:
+    """Make paths absolute, because the processes of the run work in other folders."""
     settings = dict(settings)
-    output = settings.get("output") or f"runs/{datetime.now():%Y%m%d-%H%M%S}"
-    settings["output"] = str(Path(output).absolute())
+    settings["output"] = str(Path(settings.get("output") or files.default_output()).absolute())
     data = settings.get("data-dir") or os.environ.get("MLL_FLOWER_DATA") or "data"
     if settings.get("data-dir") or Path(data).is_dir():
         settings["data-dir"] = str(Path(data).absolute())
@@ -208,12 +227,12 @@ def _absolute(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def run_command() -> Callable[..., None]:
-    """Return `run` with one option for each key of the run config."""
+    """Return `run` as a command with one option per key of the run config."""
     own = [
         _option("config", Path | None, None, "A TOML or JSON file with keys of the run config."),
-        _option("flwr_home", Path | None, None, "Flower's home; default: one that is removed."),
-        _option("in_process", bool, False, "Without Flower's runtime: same numbers, one core."),
-        _option("actors", int, 0, "Processes that train; 0: one a core."),
+        _option("flwr_home", Path | None, None, "Flower's home; default: a temporary one."),
+        _option("in_process", bool, False, "One process, without Flower's engine; same numbers."),
+        _option("actors", int, 0, "Processes that train; 0: one per core."),
     ]
     kinds = {bool: bool | None, int: int | None, float: float | None, str: str | None}
     keys = [
@@ -236,11 +255,11 @@ def run_command() -> Callable[..., None]:
     return command
 
 
-def _option(name: str, kind: Any, default: Any, words: str) -> inspect.Parameter:
+def _option(name: str, kind: Any, default: Any, help: str) -> inspect.Parameter:
     flag = f"--{name.replace('_', '-')}"
     return inspect.Parameter(
         name,
         inspect.Parameter.KEYWORD_ONLY,
         default=default,
-        annotation=Annotated[kind, typer.Option(flag, help=words, show_default=False)],
+        annotation=Annotated[kind, typer.Option(flag, help=help, show_default=False)],
     )

@@ -1,1 +1,1 @@
-"""What a run leaves on disk, and what is made of it: plots, tables, an HTML report."""
+"""What a run leaves on disk, and what is made from it: plots, tables, an HTML report."""

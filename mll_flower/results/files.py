@@ -1,9 +1,14 @@
-"""Names of the files that a run leaves in its output folder."""
+"""Names of the files in a run's output folder, and what is shared by those who write them.
+
+`recorder` writes these files, `plots` and the HTML report add theirs, and `runs` and the command
+line read them: each name is spelled here and nowhere else.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +22,16 @@ METRICS = "metrics.json"
 """Everything about the run; written when it has ended."""
 
 PROGRESS = "progress.json"
-"""How far the run is, for whoever watches."""
+"""How far the run has got; the progress bar of ``mll-flower run`` reads it."""
 
 MODEL = "model.safetensors"
 """The averaged model at the end."""
 
 PLOTS = "plots"
 """Folder of the plots."""
+
+REPORT = "report.html"
+"""The HTML report, once ``mll-flower report`` has written it."""
 
 COLUMNS = (
     "slot",
@@ -40,12 +48,17 @@ COLUMNS = (
 )
 """Columns of `ROWS`.
 
-A row with a hub's number is about that hub in the rounds of one message: steps of its workers,
-their mean training loss, the distance of z(d) from the averaged model, absent workers. A row
-with hub ``all`` is an evaluation of the averaged model. Bytes and seconds are since the start of
-the run; bytes are what the algorithm sends: per round one model down to and one up from each
-worker, per mixing two models over each link.
+A row with a hub's number describes that hub in the rounds of one message: the steps of its
+workers, their mean training loss, the distance of z(d) from the averaged model, the number of
+absences. A row with hub ``all`` is an evaluation of the averaged model. Bytes and seconds count
+from the start of the run; bytes are what the algorithm sends: per round, one model down to each
+worker and one up from it; per mixing, two models over each edge.
 """
+
+
+def default_output() -> Path:
+    """Return the output folder of a run that names none: runs/ and the time."""
+    return Path(f"runs/{datetime.now():%Y%m%d-%H%M%S}")
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -1,4 +1,7 @@
-"""What a run leaves behind: metrics as CSV and JSON, the model, progress."""
+"""Writes the results of a simulated run: metrics as CSV and JSON, the model, the progress.
+
+The file names are those of `mll_flower.results.files`; `mll_flower.results.runs` reads them back.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,12 @@ import math
 import os
 import time
 from collections.abc import Callable, Sequence
-from datetime import datetime
 from logging import WARNING
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+from flwr.app import Message
 from flwr.supercore import log
 from safetensors.numpy import save_file
 
@@ -20,28 +23,29 @@ from mll_flower.algorithm.mixing import mixing_matrix, zeta
 from mll_flower.algorithm.network import HubNetwork
 from mll_flower.algorithm.schedule import Round
 from mll_flower.config import RunConfig
+from mll_flower.grids.absences import Absence
 from mll_flower.models.layout import Flat
 from mll_flower.results import files
-from mll_flower.results.files import write_json
-from mll_flower.strategies.base import RoundReport
+from mll_flower.results.progress import ProgressWriter
+from mll_flower.strategies.reports import Absent, RoundReport
 from mll_flower.training.engine import Engine
 
 
 class Recorder:
-    """Writes a run's results as they come.
+    """Writes a run's results while it goes on.
 
     Parameters
     ----------
     config : RunConfig
         The run.
     network : HubNetwork
-        Its network, with the weights in use.
+        Its network, with the weights that are used.
     engine : Engine
-        For the model's layout and the data's label.
+        Knows the model's layout and the data's label.
     schedule : Sequence[Round]
         All rounds of the run.
     hosted : callable
-        The workers that a node hosts.
+        Maps a node to the workers that it hosts.
     """
 
     def __init__(
@@ -54,45 +58,52 @@ class Recorder:
     ) -> None:
         self.config, self.network, self.engine, self.schedule = config, network, engine, schedule
         self.hosted = hosted
-        stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
-        self.output = Path(config.output or f"runs/{stamp}").absolute()
-        self.size = sum(v.nbytes for v in engine.initial().values())
+        self.output = Path(config.output or files.default_output()).absolute()
+        self.model_bytes = sum(v.nbytes for v in engine.initial().values())
         self.steps = np.zeros(network.workers, dtype=np.int64)
         self.absences: list[dict[str, Any]] = []
         self.evaluations: list[dict[str, Any]] = []
         self.bytes = 0
-        self.earlier = 0.0
-        self.last: dict[str, Any] = {}
-        self._clock = self._shown = self._said = time.monotonic()
+        self._progress = ProgressWriter(self.output, schedule[-1].slot)
+        self._started = time.monotonic()
         self._file: IO[str] | None = None
-        self._old_rows: list[list[str]] = []
+        # What a resumed run takes over from the run before it.
+        self._earlier_seconds = 0.0
+        self._earlier_rows: list[dict[str, Any]] = []
 
     def resume(self, source: str, state: dict[str, Any]) -> None:
-        """Take over what an earlier run had recorded when its checkpoint was written."""
-        theirs = {**state["config"], **dict.fromkeys(("resume", "output"), "")}
-        ours = {**self.config.to_run_config(), **dict.fromkeys(("resume", "output"), "")}
-        free = {"checkpoint-every", "data-dir", "reply-timeout", "node-timeout"}
-        wrong = [k for k in ours if k not in free and ours[k] != theirs.get(k)]
-        if wrong:
-            key = wrong[0]
-            raise ValueError(
-                f"resume={source!r} was made with {key}={theirs.get(key)!r}, this run has "
-                f"{ours[key]!r}: use the same config"
-            )
+        """Take over what an earlier run had recorded when its checkpoint was written.
+
+        Parameters
+        ----------
+        source : str
+            The earlier run's output folder, or the checkpoint in it.
+        state : dict
+            What its `state` returned for that checkpoint.
+        """
+        theirs, ours = state["config"], self.config.to_run_config()
+        # These keys change no number of the run.
+        free = {"resume", "output", "checkpoint-every", "data-dir", "reply-timeout", "node-timeout"}
+        for key in ours:
+            if key not in free and ours[key] != theirs.get(key):
+                raise ValueError(
+                    f"resume={source!r} was made with {key}={theirs.get(key)!r}, this run has "
+                    f"{ours[key]!r}: use the same config"
+                )
         self.steps = np.array(state["steps"], dtype=np.int64)
         self.absences, self.evaluations = state["absences"], state["evaluations"]
-        self.bytes, self.earlier = state["bytes"], state["seconds"]
+        self.bytes, self._earlier_seconds = state["bytes"], state["seconds"]
         folder = Path(source) if Path(source).is_dir() else Path(source).parent
         if not (folder / files.ROWS).is_file():
             raise ValueError(
-                f"resume={source!r}: metrics.csv is not beside the checkpoint; resume from the "
-                "output of that run"
+                f"resume={source!r}: {files.ROWS} is not beside the checkpoint; resume from the "
+                "output folder of that run"
             )
         with (folder / files.ROWS).open(newline="") as file:
-            self._old_rows = list(csv.reader(file))[1 : state["rows"] + 1]
+            self._earlier_rows = list(csv.DictReader(file))[: state["rows"]]
 
     def state(self) -> dict[str, Any]:
-        """Return what `resume` needs besides the rows, which are in the file by then."""
+        """Return what `resume` needs besides the rows, which are on disk when this returns."""
         assert self._file is not None
         self._file.flush()
         os.fsync(self._file.fileno())
@@ -107,56 +118,70 @@ class Recorder:
         }
 
     def start(self) -> None:
-        """Create the output."""
+        """Create the output folder and its first files."""
         self.output.mkdir(parents=True, exist_ok=True)
-        write_json(self.output / files.CONFIG, self.config.to_run_config())
+        files.write_json(self.output / files.CONFIG, self.config.to_run_config())
         self._file = (self.output / files.ROWS).open("w", newline="")
-        self._writer = csv.writer(self._file)
-        self._writer.writerow(files.COLUMNS)
-        self._writer.writerows(self._old_rows)
-        self._file.flush()  # they may be those of the very file that was just opened
-        self._rows = len(self._old_rows)
-        self._clock = time.monotonic()
+        self._writer = csv.DictWriter(self._file, files.COLUMNS)
+        self._writer.writeheader()
+        self._writer.writerows(self._earlier_rows)
+        # A run resumed in its own folder has just emptied the file that held these rows.
+        self._file.flush()
+        self._rows = len(self._earlier_rows)
+        self._started = time.monotonic()
 
     def round(self, report: RoundReport, rounds: Sequence[Round]) -> None:
-        """Record the rounds that a message covered."""
-        network, number = self.network, rounds[-1].number
-        models = 2 * network.workers * len(rounds)
-        models += 2 * network.graph.number_of_edges() * sum(r.mixes for r in rounds)
-        self.bytes += models * self.size
+        """Record the rounds that one message covered."""
+        edges, mixings = self.network.graph.number_of_edges(), sum(r.mixes for r in rounds)
+        models = 2 * self.network.workers * len(rounds) + 2 * edges * mixings
+        self.bytes += models * self.model_bytes
         for d, hub in enumerate(report.hubs):
             steps, loss, absent = 0, 0.0, 0
             for arrival in hub.arrived:
-                told: Any = arrival.metrics
+                metrics: Any = arrival.metrics
                 for worker, taken, mean in zip(
-                    told["workers"], told["steps"], told["losses"], strict=True
+                    metrics["workers"], metrics["steps"], metrics["losses"], strict=True
                 ):
                     self.steps[worker] += taken
                     steps += taken
                     loss += taken * mean if taken else 0.0
-                gone: Any = arrival.message.content.config_records["absent"]
-                for worker, at, why in zip(
-                    gone["workers"], gone["rounds"], gone["reasons"], strict=True
-                ):
-                    # The strategy has seen one node of the hub, and no worker in it.
-                    log(WARNING, "Round %d, hub %d: worker %d is absent: %s", at, d, worker, why)
-                    self._absent(at, d, worker, "raised", why)
-                    absent += 1
+                absent += self._record_absent_in_node(d, arrival.message)
             for missing in hub.absent:
-                hosted = self.hosted(missing.node)
-                if self.config.pool == "hub":
-                    said = "Rounds %d to %d, hub %d: its workers %s are absent"
-                    log(WARNING, said, rounds[0].number, number, d, hosted)
-                for r in rounds:
-                    for worker in hosted:
-                        self._absent(r.number, d, worker, str(missing.cause), missing.why[-300:])
-                        absent += 1
+                absent += self._record_absent_node(d, missing, rounds)
             mean_loss = loss / steps if steps else math.nan
-            slot = int(rounds[-1].end[d])
-            spread = f"{report.spread[d]:.8g}"
-            self._row(slot, number, d, steps, f"{mean_loss:.8g}", "", "", spread, absent)
-        self.last["slot"] = rounds[-1].slot
-        self._progress()
+            self._write_row(
+                slot=int(rounds[-1].end[d]),
+                round=rounds[-1].number,
+                hub=d,
+                steps=steps,
+                loss=f"{mean_loss:.8g}",
+                distance=f"{report.spread[d]:.8g}",
+                absent=absent,
+            )
+        self._progress.values["slot"] = rounds[-1].slot
+        self._write_progress()
+
+    def _record_absent_in_node(self, hub: int, reply: Message) -> int:
+        """Record workers that failed inside a node that replied; return how many absences."""
+        absent: Any = reply.content.config_records["absent"]
+        for worker, number, why in zip(
+            absent["workers"], absent["rounds"], absent["reasons"], strict=True
+        ):
+            # The strategy knows of the node alone, so it has not logged its workers.
+            log(WARNING, "Round %d, hub %d: worker %d is absent: %s", number, hub, worker, why)
+            self._record_absence(number, hub, worker, Absence.RAISED, why)
+        return len(absent["workers"])
+
+    def _record_absent_node(self, hub: int, missing: Absent, rounds: Sequence[Round]) -> int:
+        """Record the workers of a node that did not reply; return how many absences."""
+        workers = self.hosted(missing.node)
+        if self.config.pool == "hub":
+            span = f"{rounds[0].number} to {rounds[-1].number}"
+            log(WARNING, "Rounds %s, hub %d: its workers %s are absent", span, hub, workers)
+        for r in rounds:
+            for worker in workers:
+                self._record_absence(r.number, hub, worker, missing.cause, missing.why[-300:])
+        return len(rounds) * len(workers)
 
     def evaluation(
         self,
@@ -166,19 +191,28 @@ class Recorder:
         accuracy: float,
         seconds: float,
     ) -> None:
-        """Record an evaluation of the averaged model."""
+        """Record an evaluation of the averaged model.
+
+        Parameters
+        ----------
+        rounds : Sequence[Round]
+            The rounds of the message before it; empty for the model at the start.
+        train_loss, test_loss, accuracy : float
+            What was measured.
+        seconds : float
+            Time that the evaluation took.
+        """
         slot, number = (rounds[-1].slot, rounds[-1].number) if rounds else (0, 0)
-        self.last.update(slot=slot, loss=train_loss, accuracy=accuracy)
-        self._row(
-            slot,
-            number,
-            "all",
-            int(self.steps.sum()),
-            f"{train_loss:.8g}",
-            f"{accuracy:.6g}",
-            f"{test_loss:.8g}",
-            "",
-            len(self.absences),
+        self._progress.values.update(slot=slot, loss=train_loss, accuracy=accuracy)
+        self._write_row(
+            slot=slot,
+            round=number,
+            hub="all",
+            steps=int(self.steps.sum()),
+            loss=f"{train_loss:.8g}",
+            accuracy=f"{accuracy:.6g}",
+            test_loss=f"{test_loss:.8g}",
+            absent=len(self.absences),
         )
         self.evaluations.append(
             {
@@ -193,10 +227,10 @@ class Recorder:
                 "evaluation_seconds": seconds,
             }
         )
-        self._progress(force=True)
+        self._write_progress(force=True)
 
     def finish(self, model: Flat) -> None:
-        """Write the model and the JSON."""
+        """Write the averaged model and the JSON of the whole run."""
         assert self._file is not None
         self._file.close()
         save_file(
@@ -204,9 +238,9 @@ class Recorder:
             self.output / files.MODEL,
             metadata={"model": self.config.model, "dataset": self.engine.task.data.label},
         )
-        write_json(self.output / files.METRICS, self._report())
-        self.last["done"] = True
-        self._progress(force=True)
+        files.write_json(self.output / files.METRICS, self._report())
+        self._progress.values["done"] = True
+        self._write_progress(force=True)
 
     def _report(self) -> dict[str, Any]:
         network = self.network
@@ -247,36 +281,23 @@ class Recorder:
             },
         }
 
-    def _row(self, slot: int, number: int, hub: int | str, steps: int, *rest: Any) -> None:
-        *values, absent = rest
-        seconds = f"{self._seconds():.3f}"
-        self._writer.writerow([slot, number, hub, steps, *values, self.bytes, absent, seconds])
+    def _write_row(self, **values: Any) -> None:
+        """Write a row of metrics.csv; columns that are not given stay empty."""
+        self._writer.writerow({**values, "bytes": self.bytes, "seconds": f"{self._seconds():.3f}"})
         self._rows += 1
 
-    def _absent(self, round: int, hub: int, worker: int, cause: str, why: str) -> None:
+    def _record_absence(self, number: int, hub: int, worker: int, cause: Absence, why: str) -> None:
         self.absences.append(
-            {"round": round, "hub": hub, "worker": worker, "cause": cause, "why": why}
+            {"round": number, "hub": hub, "worker": worker, "cause": str(cause), "why": why}
         )
 
     def _seconds(self) -> float:
-        return self.earlier + time.monotonic() - self._clock
+        return self._earlier_seconds + time.monotonic() - self._started
 
-    def _progress(self, force: bool = False) -> None:
-        """Leave word for whoever watches: a file for a progress bar, a line in the log."""
-        now = time.monotonic()
-        if not force and now - self._shown < 0.5:
+    def _write_progress(self, force: bool = False) -> None:
+        """Write the progress if that is due or forced, after the rows that belong to it."""
+        if not force and not self._progress.due:
             return
         if self._file is not None and not self._file.closed:
             self._file.flush()
-        total = self.schedule[-1].slot
-        write_json(self.output / files.PROGRESS, {"total": total, **self.last})
-        self._shown = now
-        if now - self._said > 5 or "done" in self.last:
-            # Not through Flower's logger, which is quiet while the rounds go on.
-            print(f"slot {self.last.get('slot', 0)} of {total}  {self._words()}", flush=True)
-            self._said = now
-
-    def _words(self) -> str:
-        if "loss" not in self.last:
-            return ""
-        return f"loss {self.last['loss']:.4f}  accuracy {self.last['accuracy']:.4f}"
+        self._progress.write()

@@ -1,4 +1,8 @@
-"""Runs read back from the folders that they left behind."""
+"""Runs, read back from their output folders.
+
+Plots, the HTML report, the command line and the experiments read runs through this module. A run
+that is still going on can be read too, as far as it has got.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mll_flower.algorithm.network import HubNetwork
+from mll_flower.results import files
 
 FloatArray = NDArray[np.float64]
 
@@ -25,11 +30,12 @@ X_AXES = {
     "bytes": ("bytes", "bytes sent"),
     "seconds": ("seconds", "seconds"),
 }
-"""What a curve may be drawn over: an evaluation's key, and the words for an axis."""
+"""What a curve may be drawn over: the key of an evaluation, and the label of the axis."""
 
 Y_AXES = {"accuracy": "test accuracy", "loss": "training loss", "test_loss": "test loss"}
-"""What a curve may show: an evaluation's key, and the words for an axis."""
+"""What a curve may show: the key of an evaluation, and the label of the axis."""
 
+# Columns of metrics.csv that an evaluation's row fills, and their types.
 _EVALUATION = {
     "slot": int,
     "round": int,
@@ -44,20 +50,20 @@ _EVALUATION = {
 
 @dataclass(frozen=True)
 class HubRow:
-    """A hub's round (or the rounds of one message) as metrics.csv has it.
+    """A row of metrics.csv about one hub in the rounds of one message.
 
     Parameters
     ----------
     slot, round, hub : int
-        When it ended, its number, the hub.
+        The slot at which the last of these rounds ended, its number, the hub.
     steps : int
         Steps of the hub's workers.
     loss, distance : float
-        Their mean training loss; the distance of z(d) from the averaged model.
+        Mean training loss of these steps; the distance of z(d) from the averaged model.
     bytes, absent : int
-        Bytes sent since the start of the run; absent workers.
+        Bytes sent since the start of the run; number of absences.
     seconds : float
-        Since the start of the run.
+        Time since the start of the run.
     """
 
     slot: int
@@ -73,20 +79,20 @@ class HubRow:
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """What a run left behind.
+    """The results of one run.
 
     Parameters
     ----------
     path : Path
-        The folder.
+        The run's output folder.
     config : dict
         The run config, under its own names.
     evaluations : list of dict
         Evaluations of the averaged model, oldest first.
     hub_rows : list of HubRow
-        The hubs' rounds, oldest first.
+        The rows of metrics.csv that are about one hub, oldest first.
     result : dict or None
-        metrics.json, or None for a run that has not finished.
+        Content of metrics.json, or None for a run that has not finished.
     """
 
     path: Path
@@ -102,27 +108,27 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether the run came to its end."""
+        """Whether the run reached its end."""
         return self.result is not None
 
     @cached_property
     def end(self) -> dict[str, Any]:
-        """metrics.json; ValueError for a run that has not finished."""
+        """Content of metrics.json; ValueError for a run that has not finished."""
         if self.result is None:
             raise ValueError(
-                f"{self.path} holds a run that has not finished (no metrics.json): wait for its "
-                "end, or go on with it by resume"
+                f"{self.path} holds a run that has not finished (no {files.METRICS}): wait for its "
+                "end, or continue it with resume"
             )
         return self.result
 
     @cached_property
     def network(self) -> HubNetwork:
-        """The network that ran, with the weights that were in use."""
+        """The network of the run, with the weights that were used."""
         keys = ("workers_per_hub", "edges", "weights", "rates")
         try:
             return HubNetwork.from_dict({key: self.end["network"][key] for key in keys})
         except KeyError as error:
-            raise ValueError(f"{self.path / 'metrics.json'}: {error} is missing") from None
+            raise ValueError(f"{self.path / files.METRICS}: {error} is missing") from None
 
     @property
     def zeta(self) -> float:
@@ -130,14 +136,14 @@ class Run:
         return float(self.result["network"]["zeta"]) if self.result else math.nan
 
     def expected_steps(self) -> FloatArray:
-        """Steps that each worker was expected to take: rate times slots, or tau a round."""
+        """Return the expected steps of each worker: rate times slots, or tau per round."""
         summary = self.end["summary"]
         if self.config.get("wait-for-all"):
             return np.full(self.network.workers, float(self.config["tau"] * summary["rounds"]))
         return np.asarray(self.network.p * (summary["slot"] or self.config["slots"]))
 
     def series(self, x: str, y: str) -> tuple[FloatArray, FloatArray]:
-        """Return a curve.
+        """Return a curve: the values on each axis, one per evaluation.
 
         Parameters
         ----------
@@ -154,7 +160,7 @@ class Run:
         )
 
     def best(self, y: str) -> float:
-        """Best finite value of a curve: the highest accuracy, the lowest loss; NaN for none."""
+        """Return the highest accuracy or the lowest loss that is finite; NaN if none is."""
         values = self.series("slots", y)[1]
         values = values[np.isfinite(values)]
         if not values.size:
@@ -162,12 +168,12 @@ class Run:
         return float(values.max() if y == "accuracy" else values.min())
 
     def final(self, y: str) -> float:
-        """Last value of a curve; NaN when there is no evaluation."""
+        """Return the last value of a curve; NaN without evaluations."""
         values = self.series("slots", y)[1]
         return float(values[-1]) if values.size else math.nan
 
     def reached(self, accuracy: float) -> dict[str, Any] | None:
-        """Return the first evaluation with at least this accuracy; None when there is none."""
+        """Return the first evaluation with at least this accuracy; None if none has."""
         return next((e for e in self.evaluations if _number(e["accuracy"]) >= accuracy), None)
 
 
@@ -182,37 +188,42 @@ def load_run(path: str | Path) -> Run:
     Raises
     ------
     ValueError
-        When it is not a run's folder, or something in it cannot be read; says what.
+        If this is not a run's folder, or a file in it cannot be read; the message names it.
     """
     path = Path(path)
     if not path.is_dir():
         raise ValueError(f"{path} is not a folder: give the output of a run")
-    if not (path / "config.json").is_file() or not (path / "metrics.csv").is_file():
-        inside = sorted(p.parent for p in path.glob("*/metrics.csv"))
-        hint = f"; there are runs in it, such as {inside[-1]}" if inside else ""
-        raise ValueError(f"{path} is not a run's output (no config.json and metrics.csv){hint}")
-    config = _read_json(path / "config.json")
-    result = _read_json(path / "metrics.json") if (path / "metrics.json").is_file() else None
-    evaluations, hub_rows = _read_rows(path / "metrics.csv", partial=result is None)
+    config_file, rows_file, metrics_file = (
+        path / name for name in (files.CONFIG, files.ROWS, files.METRICS)
+    )
+    if not config_file.is_file() or not rows_file.is_file():
+        inside = sorted(p.parent for p in path.glob(f"*/{files.ROWS}"))
+        hint = f"; it contains runs, such as {inside[-1]}: name one of them" if inside else ""
+        raise ValueError(
+            f"{path} is not a run's output (it needs {files.CONFIG} and {files.ROWS}){hint}"
+        )
+    config = _read_json(config_file)
+    result = _read_json(metrics_file) if metrics_file.is_file() else None
+    evaluations, hub_rows = _read_rows(rows_file, partial=result is None)
     if result is not None:
         missing = {"network", "evaluations", "workers", "absences", "summary"} - set(result)
         if missing:
-            raise ValueError(f"{path / 'metrics.json'}: {', '.join(sorted(missing))} is missing")
+            raise ValueError(f"{metrics_file}: {', '.join(sorted(missing))} is missing")
         evaluations = result["evaluations"]
     return Run(path, config, evaluations, hub_rows, result)
 
 
 def load_runs(paths: Sequence[str | Path]) -> list[Run]:
-    """Read several runs' folders."""
+    """Read the folders of several runs."""
     return [load_run(path) for path in paths]
 
 
 def labels_for(runs: Sequence[Run], labels: Sequence[str] = ()) -> list[str]:
-    """Return the labels given, or the folders' names, or their paths where names repeat."""
+    """Return the given labels; without any, the folders' names, or paths where names repeat."""
     if labels:
         if len(labels) != len(runs):
             raise ValueError(
-                f"{len(labels)} labels for {len(runs)} runs: give one a run, in their order"
+                f"{len(labels)} labels for {len(runs)} runs: give one per run, in their order"
             )
         return list(labels)
     names = [run.name for run in runs]
@@ -230,7 +241,7 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def _read_rows(path: Path, partial: bool) -> tuple[list[dict[str, Any]], list[HubRow]]:
-    """Evaluations and hubs' rounds; the last line of a run under way may be half written."""
+    """Read the rows of evaluations and of hubs; a partial file may end in half a line."""
     evaluations, hub_rows = [], []
     with path.open(newline="") as file:
         reader = csv.DictReader(file)
@@ -260,7 +271,7 @@ def _read_rows(path: Path, partial: bool) -> tuple[list[dict[str, Any]], list[Hu
                     )
             except (ValueError, TypeError):
                 raise ValueError(
-                    f"{path}, line {reader.line_num}: {list(row.values())} is not a row"
+                    f"{path}, line {reader.line_num}: {list(row.values())} is not a row of metrics"
                 ) from None
     return evaluations, hub_rows
 

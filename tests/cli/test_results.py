@@ -19,7 +19,7 @@ def call(*arguments: object) -> Result:
     return CliRunner(env={"COLUMNS": "100"}).invoke(app, [str(a) for a in arguments])
 
 
-def test_plot(tmp_path: Path) -> None:
+def test_plot_draws_a_curve_per_run(tmp_path: Path) -> None:
     runs = [write_run(tmp_path / name) for name in ("a", "b")]
     out = tmp_path / "p.svg"
     result = call(
@@ -27,12 +27,12 @@ def test_plot(tmp_path: Path) -> None:
     )
     assert result.exit_code == 0, result.output
     assert f"wrote {out}" in result.output
-    words = out.read_text()
+    drawn = out.read_text()
     for text in ("one", "two", "training loss", "gradient steps of all workers"):
-        assert f"<!-- {text} -->" in words
+        assert f"<!-- {text} -->" in drawn
 
 
-def test_labels_once_a_run_may_hold_commas(tmp_path: Path) -> None:
+def test_labels_given_one_by_one_may_contain_commas(tmp_path: Path) -> None:
     runs = [write_run(tmp_path / name) for name in ("a", "b")]
     out = tmp_path / "p.svg"
     result = call("plot", *runs, "--labels", "tau 8, q 4", "--labels", "tau 32, q 1", "--out", out)
@@ -40,13 +40,13 @@ def test_labels_once_a_run_may_hold_commas(tmp_path: Path) -> None:
     assert "<!-- tau 8, q 4 -->" in out.read_text()
 
 
-def test_compare(tmp_path: Path) -> None:
+def test_compare_prints_and_writes_a_table(tmp_path: Path) -> None:
     write_run(tmp_path / "quick", rounds=8)
     write_run(tmp_path / "slow", rounds=3, losses=[2, 1, 1.5, math.nan], preset="local-sgd")
-    table, picture = tmp_path / "t.csv", tmp_path / "p.png"
+    table, figure = tmp_path / "t.csv", tmp_path / "p.png"
     result = call(
         *("compare", tmp_path / "quick", tmp_path / "slow", "--target", 0.8),
-        *("--csv", table, "--out", picture),
+        *("--csv", table, "--out", figure),
     )
     assert result.exit_code == 0, result.output
     lines = [line.split() for line in result.output.splitlines()]
@@ -70,10 +70,10 @@ def test_compare(tmp_path: Path) -> None:
     assert float(rows["slow"]["best_loss"]) == 1
     assert (rows["quick"]["slots_to_target"], rows["quick"]["bytes_to_target"]) == ("32", "8000")
     assert rows["slow"]["slots_to_target"] == ""
-    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert figure.read_bytes().startswith(b"\x89PNG")
 
 
-def test_compare_fits_a_terminal_and_tells_of_other_data_and_of_runs_under_way(
+def test_compare_fits_a_terminal_and_warns_of_different_data_and_unfinished_runs(
     tmp_path: Path,
 ) -> None:
     write_run(tmp_path / "[red]a", dataset="mnist")
@@ -82,14 +82,14 @@ def test_compare_fits_a_terminal_and_tells_of_other_data_and_of_runs_under_way(
     result = CliRunner(env={"COLUMNS": "80"}).invoke(app, [str(a) for a in runs])
     assert result.exit_code == 0, result.output
     assert max(map(len, result.output.splitlines())) <= 80
-    words = " ".join(result.output.split())
-    assert "[red]a" in words
-    assert "different data (digits, mnist)" in words
-    assert "Not finished: b." in words
-    assert "slots" not in words
+    printed = " ".join(result.output.split())
+    assert "[red]a" in printed
+    assert "different data (digits, mnist)" in printed
+    assert "Not finished: b." in printed
+    assert "slots" not in printed
 
 
-def test_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_report_writes_a_page_and_opens_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
 
     def open_page(url: str) -> bool:
@@ -109,20 +109,20 @@ def test_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "message"),
     [
         (("plot", "nowhere"), "nowhere is not a folder: give the output of a run"),
-        (("compare", "."), r"\. is not a run's output .* there are runs in it, such as a"),
+        (("compare", "."), r"\. is not a run's output .* it contains runs, such as a"),
         (("report", "sub/b"), "has not finished"),
-        (("plot", "a", "--out", "x.jpg"), r"x\.jpg: a picture's name must end in one of"),
+        (("plot", "a", "--out", "x.jpg"), r"x\.jpg: a figure's name must end in one of"),
         (("plot", "a", "--labels", "x", "--labels", "y"), "2 labels for 1 runs"),
-        (("compare", "a", "--target", "80"), r"--target 80\.0: an accuracy lies above 0"),
+        (("compare", "a", "--target", "80"), r"--target 80\.0: give an accuracy above 0"),
         (("report", "a", "--out", "x.pdf"), r"x\.pdf: a report's name must end in \.html"),
         (("report", "a", "--out", "no/x.html"), r"No such file or directory"),
     ],
 )
 def test_errors_are_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], words: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], message: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write_run(tmp_path / "a")
@@ -130,5 +130,5 @@ def test_errors_are_one_line(
     result = call(*arguments)
     assert result.exit_code == 2
     assert result.output.startswith("Error: ")
-    assert re.search(words, result.output), result.output
+    assert re.search(message, result.output), result.output
     assert len(result.output.splitlines()) == 1

@@ -1,4 +1,4 @@
-"""``mll-flower run``, without Flower's runtime; with it in test_simulation.py."""
+"""``mll-flower run`` in one process; with Flower's engine in apps/test_flower_simulation.py."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ SMALL = {
 
 def run(output: Path | str, *more: object, in_process: bool = True, **settings: object):
     values = {**SMALL, **{k.replace("_", "-"): v for k, v in settings.items()}, "output": output}
-    words = [word for key, value in values.items() for word in (f"--{key}", str(value))]
+    options = [part for key, value in values.items() for part in (f"--{key}", str(value))]
     if in_process:
-        words.append("--in-process")
-    return CliRunner().invoke(app, ["run", *words, *map(str, more)])
+        options.append("--in-process")
+    return CliRunner().invoke(app, ["run", *options, *map(str, more)])
 
 
 @pytest.fixture(autouse=True)
 def plots(request: pytest.FixtureRequest) -> Iterator[None]:
-    """No plots, which take longer than the run, unless they are what is tested."""
+    """Skip the plots, which take longer than the run, except in the test of the summary."""
     if "summary" in request.node.name:
         yield
     else:
@@ -47,18 +47,18 @@ def plots(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path, monkeypatch):
-    """A folder of one's own, so that what is not meant to be written can be seen."""
+    """Run in an empty folder, so that a file that should not be written is noticed."""
     folder = tmp_path / "here"
     folder.mkdir()
     monkeypatch.chdir(folder)
     return folder
 
 
-def test_it_ends_with_a_summary_and_says_where_the_results_are(tmp_path):
+def test_it_ends_with_a_summary_and_the_names_of_its_files(tmp_path):
     result = run(tmp_path / "out")
     assert result.exit_code == 0, result.output
-    for words in ("mll-sgd on digits", "2 hubs, 4 workers, ring", "test accuracy", "zeta"):
-        assert words in result.stdout
+    for part in ("mll-sgd on digits", "2 hubs, 4 workers, ring", "test accuracy", "zeta"):
+        assert part in result.stdout
     assert str(tmp_path / "out") in result.stdout.replace("\n", "")
     report = Results(tmp_path / "out").report
     assert f"{report['summary']['accuracy']:.4f}" in result.stdout
@@ -68,7 +68,7 @@ def test_it_ends_with_a_summary_and_says_where_the_results_are(tmp_path):
     assert "Traceback" not in result.output
 
 
-def test_options_are_the_run_config(tmp_path):
+def test_options_are_keys_of_the_run_config(tmp_path):
     result = run(tmp_path / "out", pool="worker", seed=9, wait_for_all="", rates="0.5,1,1,0.9")
     assert result.exit_code == 2  # a flag takes no value
     result = run(tmp_path / "out", "--wait-for-all", pool="worker", seed=9, rates="0.5,1,1,0.9")
@@ -80,7 +80,7 @@ def test_options_are_the_run_config(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["toml", "json"])
-def test_a_file_and_options_over_it(tmp_path, kind):
+def test_options_override_the_config_file(tmp_path, kind):
     file = tmp_path / f"config.{kind}"
     if kind == "toml":
         file.write_text('seed = 3\nbatch-size = 4\nrates = "1"\n')
@@ -92,13 +92,13 @@ def test_a_file_and_options_over_it(tmp_path, kind):
     assert (config["seed"], config["batch-size"], config["rates"]) == (3, 5, "1")
 
 
-def test_it_is_the_run_of_the_app(tmp_path):
+def test_the_model_is_that_of_the_app(tmp_path):
     assert run(tmp_path / "cli", seed=4).exit_code == 0
     settings = {**SMALL, "graph": "ring", "batch-size": 32, "pool": "hub", "seed": 4}
     assert Results(tmp_path / "cli").same_model(play(tmp_path / "app", **settings))
 
 
-def test_paths_are_those_of_the_shell(tmp_path, elsewhere):
+def test_paths_are_relative_to_the_working_folder(tmp_path, elsewhere):
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(40, 3)), np.arange(40) % 2
     np.savez(elsewhere / "mine.npz", x_train=x, y_train=y, x_test=x, y_test=y)
@@ -112,7 +112,7 @@ def test_paths_are_those_of_the_shell(tmp_path, elsewhere):
     assert Path(config["output"]) == elsewhere / "out"
 
 
-def test_resuming(tmp_path):
+def test_a_run_can_be_resumed(tmp_path):
     assert run(tmp_path / "first", checkpoint_every=1).exit_code == 0
     result = run(tmp_path / "rest", checkpoint_every=1, resume=tmp_path / "first")
     assert result.exit_code == 0, result.output
@@ -121,37 +121,37 @@ def test_resuming(tmp_path):
 
 @pytest.mark.parametrize("in_process", [True, False])
 @pytest.mark.parametrize(
-    ("settings", "words"),
+    ("settings", "message"),
     [
         ({"hubs": 0}, "hubs=0: there must be at least one"),
         ({"graph": "circle"}, "graph='circle' is not known"),
         ({"preset": "fedsgd"}, "preset='fedsgd' is not known: use mll-sgd"),
         ({"slots": 2}, "slots=2: must be at least 4"),
         ({"preset": "hl-sgd"}, "HL-SGD has q > 1 and the complete graph or a star"),
-        ({"dataset": "npz:nothing.npz"}, "nothing.npz' is not there"),
-        ({"resume": "nothing"}, "nothing' is not there: give a checkpoint or a run"),
-        ({"config": "nothing.toml"}, "config file nothing.toml is not there"),
+        ({"dataset": "npz:nothing.npz"}, "nothing.npz' does not exist"),
+        ({"resume": "nothing"}, "nothing' does not exist: give a checkpoint or a run"),
+        ({"config": "nothing.toml"}, "config file nothing.toml does not exist"),
     ],
     ids=str,
 )
 def test_a_bad_config_is_one_line_before_anything_starts(
-    tmp_path, elsewhere, monkeypatch, settings, words, in_process
+    tmp_path, elsewhere, monkeypatch, settings, message, in_process
 ):
-    def started(*_: object, **__: object) -> None:
-        pytest.fail("Flower was started for a config that cannot be")
+    def fail(*_: object, **__: object) -> None:
+        pytest.fail("Flower was started with a bad config")
 
-    monkeypatch.setattr("mll_flower.processes.simulation.simulation_superlink", started)
+    monkeypatch.setattr("mll_flower.processes.simulation.simulation_superlink", fail)
     result = run(tmp_path / "out", in_process=in_process, **settings)
     assert result.exit_code == 2, result.output
     [line] = result.stderr.splitlines()
     assert line.startswith("Error: ")
-    assert words in line
+    assert message in line
     assert result.stdout.strip() == ""
     assert not (tmp_path / "out").exists()
     assert os.listdir(elsewhere) == []
 
 
-def test_a_config_file_that_is_none(tmp_path):
+def test_a_config_file_with_errors(tmp_path):
     file = tmp_path / "config.toml"
     file.write_text("hubs = = 3")
     result = run(tmp_path / "out", config=file)

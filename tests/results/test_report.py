@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import networkx as nx
+import numpy as np
 import pytest
 
 from client_app.app import app as client_app
@@ -20,7 +20,7 @@ from mll_flower.apps.network_run import run_network
 from mll_flower.config import RunConfig
 from mll_flower.grids.in_process import InProcessGrid
 from mll_flower.results.html_report import render_report, write_report
-from mll_flower.results.html_report.data import FRAMES, payload, places
+from mll_flower.results.html_report.data import FRAMES, payload, positions
 from mll_flower.results.runs import load_run
 from tests.support.chromium import Browser, find_chromium
 from tests.support.run_folders import absent, write_run
@@ -28,7 +28,7 @@ from tests.support.run_folders import absent, write_run
 HOSTILE = "npz:/tmp/</script><script>window.hacked = 1</script>\"'&<!--{title}%s"
 
 with_browser = pytest.mark.skipif(
-    find_chromium() is None, reason="no chromium on PATH (Debian: apt-get install chromium)"
+    find_chromium() is None, reason="Chromium is not installed (Debian: apt-get install chromium)"
 )
 
 
@@ -40,7 +40,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def real_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of the whole network, in this process."""
+    """The output of a real run, simulated in this process."""
     output = tmp_path_factory.mktemp("runs") / "real"
     config = RunConfig.from_run_config(
         {"model": "logistic", "slots": 64, "hubs": 3, "q": 2, "output": str(output)}
@@ -56,9 +56,9 @@ def embedded(page: str) -> dict[str, Any]:
     return data
 
 
-def test_the_data_of_the_page_are_the_run_s(tmp_path: Path) -> None:
-    gone = [absent(0, 0, 1), absent(5, 2, 3), absent(4, 2, 3)]
-    run = load_run(write_run(tmp_path / "a", rounds=4, q=2, absences=gone))
+def test_the_page_has_the_data_of_the_run(tmp_path: Path) -> None:
+    absences = [absent(0, 0, 1), absent(5, 2, 3), absent(4, 2, 3)]
+    run = load_run(write_run(tmp_path / "a", rounds=4, q=2, absences=absences))
     data = embedded(render_report(run))
     frames = data["frames"]
     assert frames["slot"] == [0, 4, 8, 12, 16]
@@ -71,16 +71,16 @@ def test_the_data_of_the_page_are_the_run_s(tmp_path: Path) -> None:
     assert [w["expected"] for w in data["workers"]] == [8, 8, 16, 16, 16, 16]
 
 
-def test_what_is_not_finite_is_null(tmp_path: Path) -> None:
+def test_values_that_are_not_finite_are_null(tmp_path: Path) -> None:
     losses = [2.0, math.nan, math.inf]
     page = render_report(load_run(write_run(tmp_path / "a", rounds=2, losses=losses)))
     assert embedded(page)["evaluations"]["loss"] == [2.0, None, None]
     assert "NaN" not in re.search(r'id="data">.*?</script>', page, re.S).group()  # type: ignore
 
 
-def test_a_long_run_is_thinned_and_the_page_says_so(tmp_path: Path) -> None:
-    gone = [absent(1, 0, r) for r in (2, 777, 1000)]
-    run = load_run(write_run(tmp_path / "a", rounds=1000, q=5, absences=gone))
+def test_a_long_run_is_shown_in_part_and_the_page_says_so(tmp_path: Path) -> None:
+    absences = [absent(1, 0, r) for r in (2, 777, 1000)]
+    run = load_run(write_run(tmp_path / "a", rounds=1000, q=5, absences=absences))
     frames = payload(run)["frames"]
     assert len(frames["slot"]) == FRAMES + 1
     assert (frames["round"][0], frames["round"][1], frames["round"][-1]) == (0, 1, 1000)
@@ -94,18 +94,19 @@ def test_a_long_run_is_thinned_and_the_page_says_so(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", GRAPHS)
 @pytest.mark.parametrize("hubs", [1, 2, 3, 9, 20])
-def test_hubs_have_places_of_their_own(name: str, hubs: int) -> None:
-    at = places(hub_graph(name, hubs, 0))
-    assert len({tuple(p) for p in at}) == hubs
-    assert all(0 <= c <= 1 for p in at for c in p)
+def test_hubs_fill_the_unit_square(name: str, hubs: int) -> None:
+    at = np.array(positions(hub_graph(name, hubs, 0)))
+    assert len(np.unique(at, axis=0)) == hubs
+    for axis in at.T:
+        assert (axis.min(), axis.max()) in ((0, 1), (0.5, 0.5))
 
 
-def test_the_same_graph_has_the_same_places() -> None:
-    graph: nx.Graph[int] = hub_graph("erdos-renyi", 160, 1)
-    assert places(graph) == places(graph)
+def test_the_page_counts_y_downwards() -> None:
+    # The first row of a grid is at the top.
+    assert positions(hub_graph("grid", 4)) == [[0, 0], [1, 0], [0, 1], [1, 1]]
 
 
-def test_theory_is_that_of_the_network(tmp_path: Path) -> None:
+def test_the_theory_is_about_this_network(tmp_path: Path) -> None:
     run = load_run(write_run(tmp_path / "a", hubs=6, rounds=8, tau=4, q=2))
     page = html.unescape(render_report(run))
     terms = bound(run.network, run.zeta, 4, 2, 0.05, Problem(), slots=32)
@@ -116,7 +117,7 @@ def test_theory_is_that_of_the_network(tmp_path: Path) -> None:
     assert "no step size meets it: worker 0 has the rate 0.5 <= 2 - sqrt(2)" in page
 
 
-def test_a_run_that_waits_has_rates_of_one_in_theory(tmp_path: Path) -> None:
+def test_a_run_that_waits_for_all_has_rates_of_one_in_the_theory(tmp_path: Path) -> None:
     run = load_run(write_run(tmp_path / "a", wait_for_all=True))
     page = render_report(run)
     assert "so the rates are 1 here" in page
@@ -124,18 +125,18 @@ def test_a_run_that_waits_has_rates_of_one_in_theory(tmp_path: Path) -> None:
     assert "above it" in page
 
 
-def test_absences_by_worker_and_cause(tmp_path: Path) -> None:
-    gone = [absent(3, 1, 2), absent(3, 1, 5), absent(3, 1, 6, "raised", "<b>boom</b>")]
-    page = render_report(load_run(write_run(tmp_path / "a", absences=gone)))
+def test_absences_are_counted_by_worker_and_cause(tmp_path: Path) -> None:
+    absences = [absent(3, 1, 2), absent(3, 1, 5), absent(3, 1, 6, "raised", "<b>boom</b>")]
+    page = render_report(load_run(write_run(tmp_path / "a", absences=absences)))
     rows = [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in re.findall("<tr>(.*?)</tr>", page)]
     assert ["3", "1", "late", "2", "2", "5", "no reply"] in rows
     assert ["3", "1", "raised", "1", "6", "6", "&lt;b&gt;boom&lt;/b&gt;"] in rows
     assert "No worker was absent" in render_report(load_run(write_run(tmp_path / "b")))
 
 
-def test_the_page_stands_alone_and_escapes_what_it_is_told(tmp_path: Path) -> None:
-    gone = [absent(0, 0, 1, "raised", HOSTILE)]
-    path = write_run(tmp_path / "<i>a", dataset=HOSTILE, graph="ring", absences=gone)
+def test_the_page_loads_nothing_and_escapes_names(tmp_path: Path) -> None:
+    absences = [absent(0, 0, 1, "raised", HOSTILE)]
+    path = write_run(tmp_path / "<i>a", dataset=HOSTILE, graph="ring", absences=absences)
     page = render_report(load_run(path))
     assert page.count("<script") == 2
     assert page.count("</script>") == 2
@@ -145,7 +146,7 @@ def test_the_page_stands_alone_and_escapes_what_it_is_told(tmp_path: Path) -> No
     assert not re.search(r"\b(src|href)=(?!\"data:,\")|@import|url\(", page)
 
 
-def test_names_of_the_file(tmp_path: Path) -> None:
+def test_a_report_is_an_html_file(tmp_path: Path) -> None:
     path = write_run(tmp_path / "a")
     assert write_report(path) == path / "report.html"
     assert write_report(path, tmp_path / "x.HTML").is_file()
@@ -153,21 +154,21 @@ def test_names_of_the_file(tmp_path: Path) -> None:
         write_report(path, tmp_path / "x.png")
 
 
-def fills(browser: Browser) -> list[str]:
-    found: list[str] = browser.run(
+def hub_colours(browser: Browser) -> list[str]:
+    found: list[str] = browser.evaluate(
         "[...document.querySelectorAll('.hub')].map((c) => c.getAttribute('fill'))"
     )
     return found
 
 
-def text(browser: Browser, id: str) -> str:
-    return str(browser.run(f"document.getElementById('{id}').textContent"))
+def text_of(browser: Browser, id: str) -> str:
+    return str(browser.evaluate(f"document.getElementById('{id}').textContent"))
 
 
-def show(browser: Browser, page: Path, width: int = 1200) -> None:
-    browser.size(width, 900)
+def open_page(browser: Browser, page: Path, width: int = 1200) -> None:
+    browser.set_size(width, 900)
     browser.open(page)
-    browser.until("document.documentElement.dataset.ready === 'yes'")
+    browser.wait_for("document.documentElement.dataset.ready === 'yes'")
 
 
 @with_browser
@@ -180,87 +181,89 @@ def test_the_page_of_a_real_run(browser: Browser, real_run: Path) -> None:
     ]
     page = write_report(real_run)
     run = load_run(real_run)
-    show(browser, page)
+    open_page(browser, page)
     assert browser.errors == []
     assert browser.requests == [page.as_uri()]
-    assert browser.run("document.querySelectorAll('.hub').length") == 3
-    assert browser.run("document.querySelectorAll('.edge').length") == 3
-    assert browser.run("document.querySelectorAll('.worker').length") == 12
-    assert browser.run("document.querySelectorAll('#workers rect').length") == 12
-    assert browser.run("document.querySelectorAll('#disagreement .curve').length") == 3
-    assert f"{run.final('accuracy'):.4g}" in text(browser, "accuracy-legend")
-    assert "slot 64" in text(browser, "moment")
-    browser.move("#workers svg", 0.99 - 20 / 1200)
+    assert browser.evaluate("document.querySelectorAll('.hub').length") == 3
+    assert browser.evaluate("document.querySelectorAll('.edge').length") == 3
+    assert browser.evaluate("document.querySelectorAll('.worker').length") == 12
+    assert browser.evaluate("document.querySelectorAll('#workers rect').length") == 12
+    assert browser.evaluate("document.querySelectorAll('#disagreement .curve').length") == 3
+    assert f"{run.final('accuracy'):.4g}" in text_of(browser, "accuracy-legend")
+    assert "slot 64" in text_of(browser, "moment")
+    browser.move_mouse("#workers svg", 0.99 - 20 / 1200)
     last = run.end["workers"][-1]
-    browser.until("document.getElementById('workers-legend').textContent.includes('worker 11')")
-    assert f"{last['steps']} steps" in text(browser, "workers-legend")
+    browser.wait_for("document.getElementById('workers-legend').textContent.includes('worker 11')")
+    assert f"{last['steps']} steps" in text_of(browser, "workers-legend")
 
 
 @with_browser
 def test_the_slider_moves_the_graph_through_time(browser: Browser, tmp_path: Path) -> None:
-    gone = [absent(3, 1, 7)]
-    show(browser, write_report(write_run(tmp_path / "a", rounds=8, absences=gone)))
-    # Hub 2 is the furthest of all at the end; colours run from one end of the scale to the other.
-    end = fills(browser)
+    absences = [absent(3, 1, 7)]
+    open_page(browser, write_report(write_run(tmp_path / "a", rounds=8, absences=absences)))
+    # At the end hub 2 has the largest distance of the run, hence the last colour of the scale.
+    end = hub_colours(browser)
     assert end[2] == "rgb(231,111,81)"
-    assert text(browser, "moment") == "slot 32 · round 8 · furthest is hub 2, at 2.4 · hubs mix"
-    assert browser.run("document.querySelectorAll('.edge.mixed').length") == 3
-    browser.run("document.getElementById('time').focus()")
-    browser.key("ArrowLeft")
-    assert text(browser, "moment") == (
+    assert text_of(browser, "moment") == "slot 32 · round 8 · furthest is hub 2, at 2.4 · hubs mix"
+    assert browser.evaluate("document.querySelectorAll('.edge.mixed').length") == 3
+    browser.evaluate("document.getElementById('time').focus()")
+    browser.press("ArrowLeft")
+    assert text_of(browser, "moment") == (
         "slot 28 · round 7 · furthest is hub 2, at 2.1 · 1 absent: worker 3"
     )
-    assert browser.run("document.querySelectorAll('.worker.gone').length") == 1
-    assert browser.run("document.querySelectorAll('.edge.mixed').length") == 0
-    assert fills(browser) != end
-    assert "slot 28" in text(browser, "loss-legend")
-    assert "hub 2 2.1" in text(browser, "disagreement-legend")
-    browser.key("Home")
-    assert fills(browser) == ["rgb(42,157,143)"] * 3
-    assert "all hubs start from one model" in text(browser, "moment")
+    assert browser.evaluate("document.querySelectorAll('.worker.absent').length") == 1
+    assert browser.evaluate("document.querySelectorAll('.edge.mixed').length") == 0
+    assert hub_colours(browser) != end
+    assert "slot 28" in text_of(browser, "loss-legend")
+    assert "hub 2 2.1" in text_of(browser, "disagreement-legend")
+    browser.press("Home")
+    assert hub_colours(browser) == ["rgb(42,157,143)"] * 3
+    assert "all hubs start from one model" in text_of(browser, "moment")
     assert browser.errors == []
 
 
 @with_browser
 def test_play_runs_to_the_end_and_pauses(browser: Browser, tmp_path: Path) -> None:
-    show(browser, write_report(write_run(tmp_path / "a", rounds=60)))
-    browser.run(
+    open_page(browser, write_report(write_run(tmp_path / "a", rounds=60)))
+    browser.evaluate(
         "window.seen = new Set(); window.hub = document.getElementById('hub-2');"
         "new MutationObserver(() => seen.add(hub.getAttribute('fill')))"
         ".observe(hub, {attributes: true}); 0"
     )
     for _ in range(2):
-        browser.key("Tab")
-        if browser.run("document.activeElement.id") == "play":
+        browser.press("Tab")
+        if browser.evaluate("document.activeElement.id") == "play":
             break
-    assert browser.run("document.activeElement.id") == "play"
-    browser.key(" ")
-    assert text(browser, "play") == "Pause"
-    browser.until("+document.getElementById('time').value > 2")
-    browser.key(" ")
-    assert text(browser, "play") == "Play"
-    held = browser.run("document.getElementById('time').value")
-    browser.run("new Promise((done) => setTimeout(done, 400))")
-    assert browser.run("document.getElementById('time').value") == held
-    browser.key(" ")
-    browser.until("document.getElementById('play').textContent === 'Play'")
-    assert browser.run("document.getElementById('time').value") == "60"
-    assert browser.run("seen.size") > 20
+    assert browser.evaluate("document.activeElement.id") == "play"
+    browser.press(" ")
+    assert text_of(browser, "play") == "Pause"
+    browser.wait_for("+document.getElementById('time').value > 2")
+    browser.press(" ")
+    assert text_of(browser, "play") == "Play"
+    paused_at = browser.evaluate("document.getElementById('time').value")
+    browser.evaluate("new Promise((done) => setTimeout(done, 400))")
+    assert browser.evaluate("document.getElementById('time').value") == paused_at
+    browser.press(" ")
+    browser.wait_for("document.getElementById('play').textContent === 'Play'")
+    assert browser.evaluate("document.getElementById('time').value") == "60"
+    assert browser.evaluate("seen.size") > 20
     assert browser.errors == []
 
 
 @with_browser
-def test_curves_tell_their_values(browser: Browser, tmp_path: Path) -> None:
-    show(browser, write_report(write_run(tmp_path / "a", rounds=8)))
-    browser.move("#loss svg", 0.1)
-    browser.until("document.getElementById('loss-legend').textContent.startsWith('slot 0')")
-    assert text(browser, "loss-legend") == "slot 0training loss 2test loss 2.2"
-    browser.run("document.getElementById('accuracy').focus()")
-    browser.key("ArrowLeft")
-    assert text(browser, "accuracy-legend") == "slot 28accuracy 0.7778"
-    browser.run("axis.value = 'bytes'; axis.dispatchEvent(new Event('change')); accuracy.blur(); 0")
-    assert text(browser, "accuracy-legend") == "bytes sent 8000accuracy 0.8889"
-    assert "bytes sent" in text(browser, "disagreement")
+def test_legends_show_the_values_at_the_pointer(browser: Browser, tmp_path: Path) -> None:
+    open_page(browser, write_report(write_run(tmp_path / "a", rounds=8)))
+    browser.move_mouse("#loss svg", 0.1)
+    browser.wait_for("document.getElementById('loss-legend').textContent.startsWith('slot 0')")
+    assert text_of(browser, "loss-legend") == "slot 0training loss 2test loss 2.2"
+    browser.evaluate("document.getElementById('accuracy').focus()")
+    browser.press("ArrowLeft")
+    assert text_of(browser, "accuracy-legend") == "slot 28accuracy 0.7778"
+    browser.evaluate(
+        "axis.value = 'bytes'; axis.dispatchEvent(new Event('change')); accuracy.blur(); 0"
+    )
+    assert text_of(browser, "accuracy-legend") == "bytes sent 8000accuracy 0.8889"
+    assert "bytes sent" in text_of(browser, "disagreement")
     assert browser.errors == []
 
 
@@ -279,44 +282,44 @@ def test_curves_tell_their_values(browser: Browser, tmp_path: Path) -> None:
     ids=["plain", "one hub", "no evaluation", "diverged", "thirty hubs", "many workers", "hostile"],
 )
 def test_every_page_fits_a_phone(browser: Browser, tmp_path: Path, setting: dict[str, Any]) -> None:
-    show(browser, write_report(write_run(tmp_path / ("a" * 80), **setting)), width=390)
-    browser.run("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
-    assert browser.run("document.documentElement.scrollWidth") == 390
-    wide = browser.run(
+    open_page(browser, write_report(write_run(tmp_path / ("a" * 80), **setting)), width=390)
+    browser.evaluate("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
+    assert browser.evaluate("document.documentElement.scrollWidth") == 390
+    wide = browser.evaluate(
         "[...document.querySelectorAll('main *, header *')].filter((e) => e.scrollWidth > "
         "e.clientWidth + 1 && e.clientWidth && getComputedStyle(e).overflowX !== 'visible')"
         ".map((e) => e.tagName)"
     )
     assert [tag for tag in wide if tag not in ("THEAD", "SELECT")] == []
     assert browser.errors == []
-    assert browser.run("window.hacked === undefined")
+    assert browser.evaluate("window.hacked === undefined")
     if setting == {"evaluations": False}:
-        assert text(browser, "loss-legend") == "No evaluation was recorded."
-    browser.size(1200, 900)
-    browser.until("document.querySelector('#graph svg').viewBox.baseVal.width > 700")
-    assert browser.run("document.documentElement.scrollWidth") == 1200
+        assert text_of(browser, "loss-legend") == "No evaluation was recorded."
+    browser.set_size(1200, 900)
+    browser.wait_for("document.querySelector('#graph svg').viewBox.baseVal.width > 700")
+    assert browser.evaluate("document.documentElement.scrollWidth") == 1200
     assert browser.errors == []
 
 
 @with_browser
-def test_a_hostile_name_is_shown_as_it_is(browser: Browser, tmp_path: Path) -> None:
-    show(browser, write_report(write_run(tmp_path / "a", dataset=HOSTILE)))
-    assert browser.run("document.body.innerText").count(HOSTILE) == 3
-    assert browser.run("window.hacked === undefined")
+def test_a_hostile_name_is_shown_as_text(browser: Browser, tmp_path: Path) -> None:
+    open_page(browser, write_report(write_run(tmp_path / "a", dataset=HOSTILE)))
+    assert browser.evaluate("document.body.innerText").count(HOSTILE) == 3
+    assert browser.evaluate("window.hacked === undefined")
 
 
 @with_browser
 def test_light_and_dark(browser: Browser, tmp_path: Path) -> None:
     page = write_report(write_run(tmp_path / "a"))
-    light = []
+    brightness = []
     for dark in (False, True):
-        browser.dark(dark)
-        show(browser, page)
-        colours = browser.run(
+        browser.prefer_dark(dark)
+        open_page(browser, page)
+        colours = browser.evaluate(
             "[getComputedStyle(document.body)].map((s) => [s.color, s.backgroundColor])[0]"
         )
-        light.append([sum(map(int, re.findall(r"\d+", colour))) for colour in colours])
-    browser.dark(False)
-    (ink, paper), (dark_ink, dark_paper) = light
+        brightness.append([sum(map(int, re.findall(r"\d+", colour))) for colour in colours])
+    browser.prefer_dark(False)
+    (ink, paper), (dark_ink, dark_paper) = brightness
     assert paper - ink > 400
     assert dark_ink - dark_paper > 400

@@ -1,4 +1,4 @@
-"""Runs read back from their folders."""
+"""Runs, read back from their output folders."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mll_flower.results.runs import HubRow, labels_for, load_run
 from tests.support.run_folders import write_run
 
 
-def test_a_finished_run_is_read_whole(tmp_path: Path) -> None:
+def test_a_finished_run_is_read(tmp_path: Path) -> None:
     run = load_run(write_run(tmp_path / "a", hubs=3, workers_per_hub=2, rounds=8))
     assert run.name == "a"
     assert run.finished
@@ -59,11 +59,11 @@ def test_best_and_final_values_of_a_run_that_diverged(tmp_path: Path) -> None:
     assert run.best("loss") == 1.0
     assert math.isnan(run.final("loss"))
     assert run.best("accuracy") == run.final("accuracy") == 0.75
-    never = load_run(write_run(tmp_path / "b", rounds=1, losses=[math.nan] * 2))
-    assert math.isnan(never.best("loss"))
-    nothing = load_run(write_run(tmp_path / "c", evaluations=False))
-    assert math.isnan(nothing.best("accuracy"))
-    assert math.isnan(nothing.final("accuracy"))
+    diverged = load_run(write_run(tmp_path / "b", rounds=1, losses=[math.nan] * 2))
+    assert math.isnan(diverged.best("loss"))
+    unevaluated = load_run(write_run(tmp_path / "c", evaluations=False))
+    assert math.isnan(unevaluated.best("accuracy"))
+    assert math.isnan(unevaluated.final("accuracy"))
 
 
 def test_the_first_evaluation_that_reaches_an_accuracy(tmp_path: Path) -> None:
@@ -77,11 +77,11 @@ def test_the_first_evaluation_that_reaches_an_accuracy(tmp_path: Path) -> None:
 def test_expected_steps_follow_the_clock(tmp_path: Path) -> None:
     run = load_run(write_run(tmp_path / "a", rounds=8, tau=4))
     assert run.expected_steps().tolist() == [16, 16, 32, 32, 32, 32]
-    waits = load_run(write_run(tmp_path / "b", rounds=8, tau=4, wait_for_all=True))
-    assert waits.expected_steps().tolist() == [32] * 6
+    waiting = load_run(write_run(tmp_path / "b", rounds=8, tau=4, wait_for_all=True))
+    assert waiting.expected_steps().tolist() == [32] * 6
 
 
-def test_a_run_under_way_is_read_as_far_as_it_got(tmp_path: Path) -> None:
+def test_an_unfinished_run_is_read_as_far_as_it_has_got(tmp_path: Path) -> None:
     path = write_run(tmp_path / "a", rounds=3)
     whole = load_run(path)
     (path / "metrics.json").unlink()
@@ -98,13 +98,15 @@ def test_a_run_under_way_is_read_as_far_as_it_got(tmp_path: Path) -> None:
         _ = run.network
 
 
-def test_what_is_not_a_run_is_told_apart(tmp_path: Path) -> None:
+def test_a_folder_without_a_run_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"nowhere is not a folder"):
         load_run(tmp_path / "nowhere")
-    with pytest.raises(ValueError, match=r"not a run's output \(no config.json and metrics.csv\)$"):
+    with pytest.raises(
+        ValueError, match=r"not a run's output \(it needs config.json and metrics.csv\)$"
+    ):
         load_run(tmp_path)
     write_run(tmp_path / "a")
-    with pytest.raises(ValueError, match=r"there are runs in it, such as .*a$"):
+    with pytest.raises(ValueError, match=r"it contains runs, such as .*a: name one of them$"):
         load_run(tmp_path)
 
 
@@ -119,7 +121,7 @@ def test_broken_files_are_named(tmp_path: Path) -> None:
     table.write_text(good_table + "16,4,0,8\n")
     with pytest.raises(ValueError, match="is not a row"):
         load_run(path)
-    table.write_text(good_table.replace("distance", "away", 1))
+    table.write_text(good_table.replace("distance", "length", 1))
     with pytest.raises(ValueError, match="columns distance are missing"):
         load_run(path)
     table.write_text(good_table)
@@ -137,7 +139,7 @@ def test_broken_files_are_named(tmp_path: Path) -> None:
         load_run(path)
 
 
-def test_labels(tmp_path: Path) -> None:
+def test_labels_are_those_given_or_the_folders_names(tmp_path: Path) -> None:
     runs = [load_run(write_run(tmp_path / name)) for name in ("x/a", "y/a", "b")]
     assert labels_for(runs) == [str(tmp_path / "x/a"), str(tmp_path / "y/a"), "b"]
     assert labels_for(runs, ["1", "2", "3"]) == ["1", "2", "3"]

@@ -1,4 +1,4 @@
-"""A headless Chromium for tests, spoken to over its DevTools pipe: no port, no driver."""
+"""A headless Chromium for tests, controlled over its DevTools pipe: no port, no driver."""
 
 from __future__ import annotations
 
@@ -25,19 +25,26 @@ FLAGS = (
     "--disable-sync",
     "--hide-scrollbars",
 )
-PATIENCE = 60.0
+TIMEOUT = 60.0
+"""Seconds to wait for anything that the browser does."""
 
 
 def find_chromium() -> str | None:
-    """Return Chromium's path, if there is one."""
+    """Return the path of Chromium; None if it is not installed."""
     names = ("chromium", "chromium-browser", "google-chrome")
     return next(filter(None, map(shutil.which, names)), None)
 
 
 class Browser:
-    """One page of a headless Chromium, with a new profile.
+    """One page of a headless Chromium.
 
-    Console errors, uncaught exceptions and requests are kept in ``errors`` and ``requests``.
+    Console errors and uncaught exceptions are collected in ``errors``, the addresses that the
+    page requests in ``requests``.
+
+    Parameters
+    ----------
+    profile : Path
+        An empty folder for the browser's profile.
     """
 
     def __init__(self, profile: Path) -> None:
@@ -50,11 +57,11 @@ class Browser:
         self._loaded = False
         to_read, self._write = os.pipe()
         self._read, to_write = os.pipe()
-        own = ("--remote-debugging-pipe", f"--user-data-dir={profile}")
-        # Chromium reads commands from file 3 and writes answers to file 4.
+        flags = (*FLAGS, "--remote-debugging-pipe", f"--user-data-dir={profile}")
+        # Chromium reads commands from file descriptor 3 and writes answers to descriptor 4.
         command = f'exec "$0" "$@" 3<&{to_read} 4>&{to_write}'
         self._process = subprocess.Popen(
-            [*("bash", "-c", command, binary), *FLAGS, *own, "about:blank"],
+            ["bash", "-c", command, binary, *flags, "about:blank"],
             pass_fds=(to_read, to_write),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -82,15 +89,15 @@ class Browser:
     ) -> None:
         try:
             self._call("Browser.close", session=None)
-            self._process.wait(PATIENCE)
+            self._process.wait(TIMEOUT)
         except (OSError, AssertionError, subprocess.TimeoutExpired):
             self._process.kill()
             self._process.wait()
         os.close(self._read)
         os.close(self._write)
 
-    def size(self, width: int, height: int) -> None:
-        """Set the size of the page; a narrow one is a phone."""
+    def set_size(self, width: int, height: int) -> None:
+        """Set the size of the window; a narrow one counts as a phone."""
         self._call(
             "Emulation.setDeviceMetricsOverride",
             width=width,
@@ -99,42 +106,42 @@ class Browser:
             mobile=width < 600,
         )
 
-    def dark(self, on: bool) -> None:
-        """Prefer dark or light colours."""
-        value = "dark" if on else "light"
+    def prefer_dark(self, dark: bool) -> None:
+        """Make the browser ask for dark colours, or for light ones."""
+        value = "dark" if dark else "light"
         features = [{"name": "prefers-color-scheme", "value": value}]
         self._call("Emulation.setEmulatedMedia", features=features)
 
     def open(self, page: Path) -> None:
-        """Load a file and wait until it is loaded."""
+        """Open an HTML file and wait until it is loaded."""
         self.errors.clear()
         self.requests.clear()
         self._loaded = False
         self._call("Page.navigate", url=page.absolute().as_uri())
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + TIMEOUT
         while not self._loaded:
             assert time.monotonic() < end, f"{page} did not load"
-            self._take(end)
+            self._receive(end)
 
-    def run(self, script: str) -> Any:
-        """Return the value of an expression; promises are awaited."""
+    def evaluate(self, script: str) -> Any:
+        """Return the value of a JavaScript expression; a promise is awaited."""
         answer = self._call(
             "Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True
         )
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
 
-    def until(self, script: str) -> None:
-        """Wait until an expression is true."""
-        end = time.monotonic() + PATIENCE
-        while not self.run(script):
-            assert time.monotonic() < end, f"never true: {script}"
+    def wait_for(self, script: str) -> None:
+        """Wait until a JavaScript expression is true."""
+        end = time.monotonic() + TIMEOUT
+        while not self.evaluate(script):
+            assert time.monotonic() < end, f"did not become true: {script}"
             time.sleep(0.02)
 
-    def move(self, selector: str, across: float) -> None:
-        """Move the mouse over an element, at a share of its width."""
-        self.run(f"document.querySelector('{selector}').scrollIntoView({{block: 'center'}})")
-        x, y, width, height = self.run(
+    def move_mouse(self, selector: str, across: float) -> None:
+        """Move the mouse over an element, to a fraction of its width from the left."""
+        self.evaluate(f"document.querySelector('{selector}').scrollIntoView({{block: 'center'}})")
+        x, y, width, height = self.evaluate(
             f"(({{x, y, width, height}}) => [x, y, width, height])"
             f"(document.querySelector('{selector}').getBoundingClientRect())"
         )
@@ -142,7 +149,7 @@ class Browser:
             "Input.dispatchMouseEvent", type="mouseMoved", x=x + width * across, y=y + height / 2
         )
 
-    def key(self, name: str) -> None:
+    def press(self, name: str) -> None:
         """Press and release a key."""
         codes = {"Tab": 9, "ArrowLeft": 37, "ArrowRight": 39, "Home": 36, " ": 32}
         values = {"key": name, "windowsVirtualKeyCode": codes[name]}
@@ -152,28 +159,30 @@ class Browser:
         self._call("Input.dispatchKeyEvent", type="keyUp", **values)
 
     def screenshot(self, path: Path) -> None:
-        """Write the whole page as a PNG."""
+        """Write a PNG of the whole page."""
         answer = self._call("Page.captureScreenshot", captureBeyondViewport=True)
         path.write_bytes(base64.b64decode(answer["data"]))
 
     def _call(self, method: str, session: str | None = "", **params: Any) -> dict[str, Any]:
+        """Send a DevTools command to the page, or to the browser if ``session`` is None."""
         self._number += 1
         message: dict[str, Any] = {"id": self._number, "method": method, "params": params}
         if session == "":
             message["sessionId"] = self._session
         os.write(self._write, json.dumps(message).encode() + b"\0")
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + TIMEOUT
         while True:
-            answer = self._take(end)
+            answer = self._receive(end)
             if answer.get("id") == self._number:
                 assert "error" not in answer, f"{method}: {answer['error']}"
                 result: dict[str, Any] = answer["result"]
                 return result
 
-    def _take(self, end: float) -> dict[str, Any]:
+    def _receive(self, end: float) -> dict[str, Any]:
+        """Return the next message of the browser, noting what is collected."""
         while b"\0" not in self._buffer:
             ready, _, _ = select.select([self._read], [], [], max(end - time.monotonic(), 0))
-            assert ready, "Chromium gave no answer"
+            assert ready, "Chromium did not answer in time"
             part = os.read(self._read, 1 << 16)
             assert part, f"Chromium ended with {self._process.poll()}"
             self._buffer += part

@@ -1,4 +1,4 @@
-"""Runs' folders, made up: what a run could leave behind, good and bad."""
+"""Output folders as a run could have left them, with made-up numbers."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def write_run(
     evaluations: bool = True,
     **config: Any,
 ) -> Path:
-    """Write the folder of a run of so many rounds, each of them recorded.
+    """Write the folder of a run in which every round was recorded.
 
-    The training loss after round r is ``losses[r]``, or 2 / (1 + r); the accuracy
-    r / (rounds + 1); hub d's distance r * (d + 1) / 10; every worker of rate p has taken
-    round(p * slots) steps. Two workers of the ring have a rate of 0.5.
+    The training loss after round r is ``losses[r]``, by default 2 / (1 + r); the accuracy is
+    r / (rounds + 1); hub d's distance is r * (d + 1) / 10; every worker of rate p has taken
+    floor(p * slots) steps. The first two workers have the rate 0.5, all others 1.
     """
     path.mkdir(parents=True, exist_ok=True)
     rates = np.ones(hubs * workers_per_hub)
@@ -54,17 +54,18 @@ def write_run(
     }
     data = full["dataset"]
     (path / "config.json").write_text(json.dumps(full))
-    told: list[dict[str, Any]] = []
+    recorded: list[dict[str, Any]] = []
     with (path / "metrics.csv").open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(COLUMNS)
         for r in range(rounds + 1):
             slot, sent, seconds = r * tau, r * 1000, r / 2
             for d in range(hubs) if r else ():
-                gone = sum(a["round"] == r and a["hub"] == d for a in absences)
+                absent_workers = sum(a["round"] == r and a["hub"] == d for a in absences)
                 steps = workers_per_hub * tau
-                far = r * (d + 1) / 10
-                writer.writerow([slot, r, d, steps, 1 / r, "", "", far, sent, gone, seconds])
+                distance = r * (d + 1) / 10
+                measured = (steps, 1 / r, "", "", distance)
+                writer.writerow([slot, r, d, *measured, sent, absent_workers, seconds])
             if evaluations:
                 loss = losses[r] if losses else 2 / (1 + r)
                 accuracy = r / (rounds + 1)
@@ -73,8 +74,8 @@ def write_run(
                 writer.writerow(row)
                 keys = ("slot", "round", "steps", "loss", "accuracy", "test_loss")
                 values = (slot, r, steps, loss, accuracy, loss * 1.1)
-                told.append({**dict(zip(keys, values, strict=True)), "bytes": sent})
-                told[-1].update(seconds=seconds, evaluation_seconds=0.1)
+                recorded.append({**dict(zip(keys, values, strict=True)), "bytes": sent})
+                recorded[-1].update(seconds=seconds, evaluation_seconds=0.1)
     matrix = mixing_matrix(network.graph, network.b, "auto")
     slots = rounds * tau
     result = {
@@ -87,7 +88,7 @@ def write_run(
             "H": matrix.tolist(),
             "zeta": zeta(matrix),
         },
-        "evaluations": told,
+        "evaluations": recorded,
         "workers": [
             {
                 "worker": i,
@@ -101,8 +102,8 @@ def write_run(
         ],
         "absences": absences,
         "summary": {
-            "slot": slots if told else None,
-            "loss": told[-1]["loss"] if told else None,
+            "slot": slots if recorded else None,
+            "loss": recorded[-1]["loss"] if recorded else None,
             "rounds": rounds,
             "steps": int(network.p.sum() * slots),
             "absent": len(absences),

@@ -1,4 +1,4 @@
-"""The report's page, put together."""
+"""The page of the report: its HTML frame, filled with the sections, the data and the script."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import json
 from html import escape
 from pathlib import Path
 
+from mll_flower.results import files
 from mll_flower.results.html_report import sections
+from mll_flower.results.html_report.chart_script import CHART_SCRIPT
 from mll_flower.results.html_report.data import payload
-from mll_flower.results.html_report.script import SCRIPT
-from mll_flower.results.html_report.style import STYLE
+from mll_flower.results.html_report.graph_script import GRAPH_SCRIPT
+from mll_flower.results.html_report.style_sheet import STYLE_SHEET
 from mll_flower.results.runs import Run, load_run
 
-# The policy forbids the page to load anything: it stands alone, also by the browser's word.
+# The page needs nothing from elsewhere, and its policy has the browser refuse to load anything.
 _PAGE = """<!doctype html>
 <html lang="en">
 <head>
@@ -32,9 +34,9 @@ script-src 'unsafe-inline'; img-src data:">
 </header>
 <main>
 <section class="full" aria-labelledby="h-graph">
-<h2 id="h-graph">The hubs through time</h2>
-<p class="hint">Colour: distance of a hub's average from the averaged model, before mixing. \
-Dots: its workers, stronger for a higher rate, red when absent. Width of a line: its weight in H.\
+<h2 id="h-graph">The hubs over time</h2>
+<p class="hint">Colour of a hub: distance of its average from the averaged model, before mixing. \
+Dots: its workers, fainter for a lower rate, red when absent. Width of an edge: its weight in H.\
 </p>
 <div id="graph"></div>
 <p id="moment" aria-live="off"></p>
@@ -42,10 +44,10 @@ Dots: its workers, stronger for a higher rate, red when absent. Width of a line:
 <button id="play" type="button">Play</button>
 <input id="time" type="range" min="0" max="0" value="0" step="1" aria-label="recorded round">
 </div>
-<div class="scale"><span>0</span><span></span><span id="scale-top"></span></div>
+<div class="scale"><span>0</span><span id="scale"></span><span id="scale-top"></span></div>
 {thinned}
 </section>
-<div class="full controls"><label for="axis">Curves over</label>
+<div class="full controls"><label for="axis">Draw curves over</label>
 <select id="axis"><option value="slot">slots</option><option value="round">rounds</option>\
 <option value="bytes">bytes sent</option><option value="seconds">seconds</option></select></div>
 {charts}
@@ -53,12 +55,12 @@ Dots: its workers, stronger for a higher rate, red when absent. Width of a line:
 <h2 id="h-workers">Workers: rates and steps</h2>
 <ul class="legend" id="workers-legend" aria-live="polite"></ul>
 <div id="workers" tabindex="0" role="group" \
-aria-label="Steps of each worker; arrow keys read them"></div>
+aria-label="Steps of each worker; the arrow keys go from one to the next"></div>
 </section>
 <section class="full" aria-labelledby="h-absences"><h2 id="h-absences">Absences</h2>\
 {absences}</section>
-<section class="full" aria-labelledby="h-theory"><h2 id="h-theory">What theory says of this network\
-</h2>{theory}</section>
+<section class="full" aria-labelledby="h-theory"><h2 id="h-theory">\
+What the theory says about this network</h2>{theory}</section>
 <section class="full" aria-labelledby="h-tables"><h2 id="h-tables">Tables</h2>
 <details><summary>Evaluations</summary>{evaluations}</details>
 <details><summary>Workers</summary>{workers}</details></section>
@@ -77,23 +79,24 @@ This page loads nothing from elsewhere.</footer>
 _CHART = """<section class="{kind}" aria-labelledby="h-{id}">
 <h2 id="h-{id}">{title}</h2>
 <ul class="legend" id="{id}-legend" aria-live="polite"></ul>
-<div id="{id}" tabindex="0" role="group" aria-label="{title}; arrow keys read the values"></div>
+<div id="{id}" tabindex="0" role="group" \
+aria-label="{title}; the arrow keys go from value to value"></div>
 </section>
 """
 
 
 def render_report(run: Run) -> str:
-    """Return the report of a run that has finished, as HTML.
+    """Return the report of a run as HTML.
 
     Parameters
     ----------
     run : Run
-        From `mll_flower.runs.load_run`.
+        A run that has finished, from `mll_flower.results.runs.load_run`.
     """
     config, network = run.config, run.network
     data = payload(run)
     shown, recorded = len(data["frames"]["slot"]) - 1, data["frames"]["recorded"]
-    thinned = f'<p class="hint">{shown} of {recorded} recorded rounds.</p>'
+    thinning_note = f'<p class="hint">Shows {shown} of {recorded} recorded rounds.</p>'
     charts = (
         ("loss", "Loss of the averaged model", ""),
         ("accuracy", "Accuracy of the averaged model", ""),
@@ -104,14 +107,14 @@ def render_report(run: Run) -> str:
         f"({config['graph']}), {network.workers} workers, tau = {config['tau']}, q = {config['q']}"
     )
     return _PAGE.format(
-        style=STYLE,
-        script=SCRIPT,
-        # A "<" could end the element that holds the data.
+        style=STYLE_SHEET,
+        script=CHART_SCRIPT + GRAPH_SCRIPT,
+        # Escaped, as "</script>" in a name would end the element that holds the data.
         payload=json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c"),
         title=escape(run.name),
         subtitle=escape(subtitle),
         data_label=escape(str(run.end["data"])),
-        thinned=thinned if shown < recorded else "",
+        thinned=thinning_note if shown < recorded else "",
         charts="".join(_CHART.format(id=i, title=t, kind=k) for i, t, k in charts),
         headline=sections.headline(run),
         workers=sections.workers(run),
@@ -130,7 +133,7 @@ def write_report(run: Run | str | Path, out: str | Path | None = None) -> Path:
     run : Run, str or Path
         The run, or its folder.
     out : str or Path, optional
-        The file; report.html in the run's folder when not given.
+        The file, whose name ends in .html; report.html in the run's folder when not given.
 
     Returns
     -------
@@ -138,7 +141,7 @@ def write_report(run: Run | str | Path, out: str | Path | None = None) -> Path:
         The file.
     """
     run = run if isinstance(run, Run) else load_run(run)
-    path = Path(out) if out is not None else run.path / "report.html"
+    path = Path(out) if out is not None else run.path / files.REPORT
     if path.suffix.lower() not in (".html", ".htm"):
         raise ValueError(f"{path}: a report's name must end in .html")
     path.write_text(render_report(run), encoding="utf-8")

@@ -1,15 +1,19 @@
-"""The report's style sheet."""
+"""The style sheet of the report, for light and dark screens, phones and paper."""
 
-STYLE = """
+from string import Template
+
+from mll_flower.results.figure_style import ALERT, INK, PALETTE
+
+_TEMPLATE = Template("""
 :root {
   color-scheme: light dark;
-  --page: #f4f6f8; --card: #fff; --ink: #1f2933; --muted: #566370; --line: #dfe4ea;
-  --accent: #2f6fb5; --edge: #a3afbc; --warn: #c81e1e; --shadow: 0 1px 3px #1f293314;
+  --page: #f4f6f8; --card: #fff; --ink: $ink; --muted: #566370; --line: #dfe4ea;
+  --accent: $accent; --edge: #a3afbc; --alert: $alert; --shadow: 0 1px 3px #1f293314;
 }
 @media (prefers-color-scheme: dark) {
   :root {
     --page: #12171d; --card: #1b222b; --ink: #e6ebf0; --muted: #9fadbb; --line: #313b47;
-    --accent: #6ea8e6; --edge: #5b6875; --warn: #ff7b72; --shadow: none;
+    --accent: #6ea8e6; --edge: #5b6875; --alert: #ff7b72; --shadow: none;
   }
 }
 * { box-sizing: border-box; }
@@ -73,24 +77,26 @@ svg text { fill: var(--muted); font-size: 12px; font-variant-numeric: tabular-nu
 .grid { stroke: var(--line); stroke-width: 1; }
 .curve { fill: none; stroke-width: 2; stroke-linejoin: round; }
 .cursor { stroke: var(--muted); stroke-width: 1; stroke-dasharray: 3 3; }
-.now { stroke: var(--accent); stroke-width: 1.5; opacity: .7; }
+.frame { stroke: var(--accent); stroke-width: 1.5; opacity: .7; }
 .expected { stroke: var(--ink); stroke-width: 2; }
-.bad { stroke: var(--warn); stroke-width: 2; fill: none; }
+.cross { stroke: var(--alert); stroke-width: 2; fill: none; }
 .edge { stroke: var(--edge); transition: stroke .2s; }
 .edge.mixed { stroke: var(--accent); }
 .hub { stroke: var(--card); stroke-width: 2; transition: fill .2s, r .2s; }
-svg .name { fill: #111; font-weight: 700; text-anchor: middle; dominant-baseline: central; }
-svg .value { text-anchor: middle; stroke: var(--card); stroke-width: 4px; paint-order: stroke; }
+svg .hub-name { fill: #111; font-weight: 700; text-anchor: middle; dominant-baseline: central; }
+svg .hub-value { text-anchor: middle; stroke: var(--card); stroke-width: 4px; paint-order: stroke; }
 .worker { fill: var(--muted); }
-.worker.gone { fill: var(--warn); }
+.worker.absent { fill: var(--alert); }
 .legend { display: flex; flex-wrap: wrap; gap: 2px 14px; margin: 4px 0 6px; padding: 0;
   list-style: none; font-size: .84rem; font-variant-numeric: tabular-nums; min-height: 1.5em; }
 .legend i { display: inline-block; width: 12px; height: 3px; margin-right: 6px;
   vertical-align: middle; border-radius: 2px; }
 .scale { display: flex; align-items: center; gap: 8px; font-size: .82rem; color: var(--muted);
   margin-top: 8px; }
-.scale span:nth-child(2) { flex: 0 1 180px; height: 10px; border-radius: 5px;
-  background: linear-gradient(90deg, #2a9d8f, #e9c46a, #e76f51); }
+#scale { flex: 0 1 180px; height: 10px; border-radius: 5px; }
 @media (prefers-reduced-motion: reduce) { * { transition: none !important; } }
 @media print { body { background: #fff; } .controls { display: none; } }
-"""
+""")
+
+STYLE_SHEET = _TEMPLATE.substitute(ink=INK, accent=PALETTE[0], alert=ALERT)
+"""The CSS text."""
