@@ -1,4 +1,9 @@
-"""The run config: what a simulated run is made of, checked before anything starts."""
+"""The run config: every setting of a run, read, described and checked before anything starts.
+
+The command line, Flower's ``--run-config``, a config file and a deployment's network file all end
+in a `RunConfig`. A key is described here and nowhere else: its default and its help are those of
+the field. (Flower takes only keys that pyproject.toml lists too; a test holds the two together.)
+"""
 
 from __future__ import annotations
 
@@ -20,9 +25,8 @@ from mll_flower.tasks.partitions import parse_partition
 POOLS = ("hub", "worker")
 
 DEPLOYMENT_KEYS = {"role", "network", "hub", "run-name", "insecure"}
-"""Keys of the run config that are not a part of a simulated run."""
+"""Keys of Flower's run config that say which part of a network a ServerApp plays, and where."""
 
-# Each preset is a choice of values, not code of its own.
 PRESETS: dict[str, dict[str, Any]] = {
     "mll-sgd": {},
     "distributed-sgd": {"hubs": 1, "tau": 1, "q": 1, "rates": "1", "wait_for_all": False},
@@ -31,10 +35,11 @@ PRESETS: dict[str, dict[str, Any]] = {
     "cooperative-sgd": {"workers_per_hub": "1", "q": 1, "weights": "equal", "rates": "1"},
     "fedavg": {"hubs": 1, "weights": "examples"},
 }
+"""Known algorithms as special cases. Each is a choice of values, not code of its own."""
 
 
 def _key(default: Any, help: str) -> Any:
-    """Make a field of the run config: its default, and its help for people."""
+    """Make a field of the run config, with its default and its help."""
     return field(default=default, metadata={"help": help})
 
 
@@ -42,14 +47,15 @@ def _key(default: Any, help: str) -> Any:
 class RunConfig:
     """Everything that decides a simulated run's numbers, and where its results go.
 
-    The names are those of the run config, with underscores for hyphens. Each field carries its
-    own help, which ``mll-flower run --help`` shows: this is the one place where a key is
-    described.
+    A field has the name of its key, with underscores for hyphens, and its help in its metadata,
+    which ``mll-flower run --help`` shows.
     """
 
     preset: str = _key("mll-sgd", f"Algorithm: {', '.join(PRESETS)}.")
     hubs: int = _key(5, "Number of hubs (D).")
-    workers_per_hub: str = _key("4", "Workers of every hub, or of each: 4 or 3,5,4.")
+    workers_per_hub: str = _key(
+        "4", "Workers per hub: one number for all (4), or one per hub (3,5,4)."
+    )
     graph: str = _key(
         "ring", "Hub graph: complete, path, ring, star, grid, random-regular, ... or a file."
     )
@@ -59,33 +65,50 @@ class RunConfig:
     tau: int = _key(8, "Slots between two sub-network averages.")
     q: int = _key(4, "Sub-network averages between two hub mixings.")
     slots: int = _key(1024, "Slots of the whole run (K).")
-    wait_for_all: bool = _key(False, "Wait until each worker has taken tau steps.")
-    rates: str = _key(
-        "uniform", "A number, 0.5,1,..., fixed, uniform, skewed-fast, skewed-slow or two-speed."
+    wait_for_all: bool = _key(
+        False, "End a round when each worker has taken tau steps, not after tau slots."
     )
-    weights: str = _key("examples", "equal, examples, or one number a worker.")
-    dataset: str = _key("digits", "digits, mnist, fashion-mnist, emnist, cifar10 or npz:PATH.")
-    data_dir: str = _key("", "Where the data sets are, or are downloaded to.")
-    partition: str = _key("iid", "iid, sized, dirichlet(ALPHA), shards(N) or by-hub.")
-    model: str = _key("cnn", "logistic, mlp, cnn or resnet18.")
-    batch_size: int = _key(32, "Examples a step.")
-    learning_rate: float = _key(0.2, "Step size.")
+    rates: str = _key(
+        "uniform",
+        "Probability that a worker takes a step in a slot: a number, one per worker (0.5,1,...), "
+        "fixed, uniform, skewed-fast, skewed-slow or two-speed.",
+    )
+    weights: str = _key(
+        "examples", "Weights of the workers: equal, examples, or one number per worker."
+    )
+    dataset: str = _key(
+        "digits", "Data set: digits, mnist, fashion-mnist, emnist, cifar10 or npz:PATH."
+    )
+    data_dir: str = _key("", "Folder of the data sets; missing ones are downloaded into it.")
+    partition: str = _key(
+        "iid", "Which rows each worker holds: iid, sized, dirichlet(ALPHA), shards(N) or by-hub."
+    )
+    model: str = _key("cnn", "Model: logistic, mlp, cnn or resnet18.")
+    batch_size: int = _key(32, "Examples per step.")
+    learning_rate: float = _key(0.2, "Step size of the workers' SGD.")
     lr_milestones: str = _key("", "Fractions of the run at which the step size falls: 0.5,0.75.")
-    lr_factor: float = _key(0.1, "What it is multiplied by there.")
-    momentum: float = _key(0.0, "Of the workers' SGD; starts anew in every round.")
-    weight_decay: float = _key(0.0, "Of the workers' SGD.")
+    lr_factor: float = _key(0.1, "Factor by which the step size falls at each of these.")
+    momentum: float = _key(0.0, "Momentum of the workers' SGD; starts at zero in every round.")
+    weight_decay: float = _key(0.0, "Weight decay of the workers' SGD.")
     evaluate_every: int = _key(0, "Slots between two evaluations; 0: at every mixing.")
     evaluate_limit: int = _key(
-        10000, "Training rows that the training loss is measured on; 0: all."
+        10000, "Training rows on which the training loss is measured; 0: all."
     )
-    pool: str = _key("hub", "What a SuperNode hosts: a whole hub, or one worker.")
-    absent: str = _key("keep", "Shares of absent workers: keep or renormalise.")
-    reply_timeout: float = _key(3600.0, "Seconds after which a silent node is absent.")
-    node_timeout: float = _key(300.0, "Seconds to wait for all nodes.")
+    pool: str = _key(
+        "hub",
+        "What a simulated SuperNode hosts: a whole hub, or one worker. The numbers are the same.",
+    )
+    absent: str = _key(
+        "keep", "Shares of absent workers: keep (with the hub's model) or renormalise."
+    )
+    reply_timeout: float = _key(
+        3600.0, "Seconds after which a node that has not replied is absent."
+    )
+    node_timeout: float = _key(300.0, "Seconds to wait for all nodes to connect.")
     seed: int = _key(0, "Seed of everything random.")
     checkpoint_every: int = _key(0, "Mixings between two checkpoints; 0: none.")
-    resume: str = _key("", "A checkpoint, or an earlier run's output, to go on from.")
-    output: str = _key("", "Where results go; default: runs/ and the time.")
+    resume: str = _key("", "Continue from a checkpoint, or from the output of an earlier run.")
+    output: str = _key("", "Folder for the results; default: runs/ and the time.")
 
     @classmethod
     def from_run_config(cls, values: Mapping[str, Any], check: bool = True) -> RunConfig:
@@ -131,7 +154,7 @@ class RunConfig:
         return config
 
     def check(self) -> None:
-        """Raise ValueError for a value or a combination that cannot be, as far as no data tells."""
+        """Raise ValueError for an impossible value or combination, before any data is read."""
         check_periods(self.tau, self.q)
         for name, value, low in (
             ("slots", self.slots, self.tau),
@@ -186,14 +209,14 @@ class RunConfig:
                 "give more slots, a smaller tau or higher rates"
             )
         if self.resume and not Path(self.resume).exists():
-            raise ValueError(f"resume={self.resume!r} is not there: give a checkpoint or a run")
+            raise ValueError(f"resume={self.resume!r} does not exist: give a checkpoint or a run")
         if Path(self.output).is_file():
             raise ValueError(f"output={self.output!r} is a file: give a folder")
         if is_file(self.mixing) and not Path(self.mixing).is_file():
-            raise ValueError(f"mixing={self.mixing!r} is not there: check the path of the file")
+            raise ValueError(f"mixing={self.mixing!r} does not exist: check the path of the file")
         data_file = npz_path(dataset)
         if data_file is not None and not data_file.is_file():
-            raise ValueError(f"dataset={self.dataset!r} is not there: check the path of the file")
+            raise ValueError(f"dataset={self.dataset!r} does not exist: check the path of the file")
 
     def worker_counts(self) -> list[int]:
         """Workers of each hub."""
@@ -210,17 +233,21 @@ class RunConfig:
         if len(counts) != self.hubs:
             raise ValueError(
                 f"workers-per-hub={self.workers_per_hub!r} has {len(counts)} entries for "
-                f"hubs={self.hubs}: give one number, or one a hub"
+                f"hubs={self.hubs}: give one number, or one per hub"
             )
         return counts
 
     def network(self, examples: Any = None) -> HubNetwork:
-        """Return the network; with ``weights = examples`` the example counts make the weights."""
+        """Return the network.
+
+        With ``weights = examples`` the weights are the example counts, or equal while these are
+        not known.
+        """
         weights: Any = self.weights
         if weights == "examples":
             weights = "equal" if examples is None else examples
         elif weights != "equal":
-            weights = _numbers("weights", weights, "equal, examples, or one number a worker")
+            weights = _numbers("weights", weights, "equal, examples, or one number per worker")
         rates: Any = self.rates
         if rates[:1].isdigit() or rates[:1] in "-.+":
             rates = _numbers("rates", rates)
@@ -237,8 +264,7 @@ class RunConfig:
     def schedule(self) -> list[Round]:
         """Return the run's rounds, on the simulated clock.
 
-        Wait-for-all rounds end where they end: of these, the last that no mixing follows
-        are left out.
+        With ``wait-for-all``, rounds after the last mixing are left out.
         """
         plan = list(self._rounds())
         if self.wait_for_all and len(plan) > self.q:
@@ -270,8 +296,8 @@ class RunConfig:
     def rounds_per_message(self, rounds: int) -> int:
         """How many of the run's rounds one message covers.
 
-        With ``pool = hub``, those to the next event that the server side must see: a mixing,
-        an evaluation, the end.
+        A simulated SuperNode that hosts a whole hub (``pool = hub``) plays all rounds up to the
+        next event that the server side must see: a mixing, an evaluation, the end of the run.
         """
         if self.pool == "worker":
             return 1
@@ -293,7 +319,7 @@ def _numbers(
 
 
 def _convert(name: str, value: Any, kind: type) -> Any:
-    """Read a value as the config gives it: 4 where "4" is meant, "0.1" where 0.1 is."""
+    """Convert a value to the type of its key: 4 to "4", "0.1" to 0.1."""
     if kind is bool:
         if isinstance(value, bool):
             return value
@@ -309,5 +335,5 @@ def _convert(name: str, value: Any, kind: type) -> Any:
             number = kind(value)
             if not isinstance(value, bool) and (kind is float or number == value):
                 return number
-    words = {bool: "true or false", int: "a whole number", float: "a number"}
-    raise ValueError(f"{name}={value!r}: give {words[kind]}")
+    expected = {bool: "true or false", int: "a whole number", float: "a number"}
+    raise ValueError(f"{name}={value!r}: give {expected[kind]}")

@@ -1,4 +1,4 @@
-"""The run config: bad values are told apart before anything starts, in words to act on."""
+"""The run config: a bad value is an error before anything starts, with its remedy."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def read(**settings) -> RunConfig:
     return RunConfig.from_run_config({k.replace("_", "-"): v for k, v in settings.items()})
 
 
-# key, bad value, what the error says besides both: the remedy.
+# Key, bad value, and the remedy that the error must give.
 BAD = [
     ("preset", "fedsgd", "use mll-sgd, distributed-sgd, local-sgd"),
     ("hubs", 0, "at least one"),
@@ -34,7 +34,7 @@ BAD = [
     ("workers-per-hub", "2.5", "whole numbers of at least 1"),
     ("workers-per-hub", "inf", "whole numbers of at least 1"),
     ("workers-per-hub", "nan", "whole numbers of at least 1"),
-    ("workers-per-hub", "3,4", "one number, or one a hub"),
+    ("workers-per-hub", "3,4", "one number, or one per hub"),
     ("workers-per-hub", "3,4,0,1,1", "whole numbers of at least 1"),
     ("workers-per-hub", "three", "numbers with commas"),
     ("graph", "circle", "one of complete, path, ring"),
@@ -54,7 +54,7 @@ BAD = [
     ("rates", "slow", "one of fixed, uniform"),
     ("rates", "", "give a number"),
     ("rates", "0.5;0.6", "numbers with commas"),
-    ("weights", "sizes", "equal, examples, or one number a worker"),
+    ("weights", "sizes", "equal, examples, or one number per worker"),
     ("weights", ",".join(["-1"] * 20), "above 0"),
     ("weights", ",".join(["inf"] * 20), "finite"),
     ("dataset", "imagenet", "use one of digits"),
@@ -108,12 +108,12 @@ def test_a_bad_value_is_named_with_its_remedy(key, value, remedy):
 
 
 def test_every_key_that_can_be_wrong_is_tried():
-    # Any folder may be filled with data.
+    # Any folder will do for data-dir: missing data are downloaded into it.
     assert {key for key, _, _ in BAD} == set(KEYS) - {"data-dir"}
 
 
 @pytest.mark.parametrize(
-    ("settings", "words"),
+    ("settings", "expected"),
     [
         ({"preset": "hl-sgd"}, ["hl-sgd", "q=4", "'ring'", "star"]),
         ({"preset": "hl-sgd", "graph": "complete", "q": 1}, ["q=1", "local-sgd"]),
@@ -121,18 +121,18 @@ def test_every_key_that_can_be_wrong_is_tried():
         ({"partition": "sized", "hubs": 2, "workers_per_hub": 2}, ["sized", "4 workers", "five"]),
         ({"wait_for_all": True, "rates": "0.01", "slots": 16}, ["slots=16", "tau=8", "more slots"]),
         ({"preset": "cooperative-sgd", "workers_per_hub": "2,2"}, ["'2,2'", "hubs=5"]),
-        ({"rates": "0.5,0.5"}, ["rates", "(2,)", "20 workers", "one a worker"]),
-        ({"weights": "1,2,3"}, ["weights", "(3,)", "20 workers", "one a worker"]),
+        ({"rates": "0.5,0.5"}, ["rates", "(2,)", "20 workers", "one per worker"]),
+        ({"weights": "1,2,3"}, ["weights", "(3,)", "20 workers", "one per worker"]),
         ({"tau": 5, "evaluate_every": 8}, ["evaluate-every=8", "tau=5"]),
         ({"hubs": 0, "preset": "fedavg"}, ["hubs=0"]),
     ],
     ids=str,
 )
-def test_an_impossible_combination_says_what_does_not_go_together(settings, words):
+def test_an_impossible_combination_is_explained(settings, expected):
     with pytest.raises(ValueError) as error:
         read(**settings)
-    for word in words:
-        assert word in str(error.value)
+    for part in expected:
+        assert part in str(error.value)
 
 
 def test_files_must_fit_the_network(tmp_path):

@@ -1,8 +1,9 @@
-"""Sums of scaled vectors in few passes over memory, compiled by numba (extra ``fast``).
+"""Sums of scaled vectors in fewer passes over memory, compiled by numba (extra ``fast``).
 
-NumPy goes through memory once to scale a vector and once more to add it. Compiled, two
-vectors are scaled and added in one go. Products and sums are rounded one by one and in the
-same order, never fused: the bits are NumPy's.
+NumPy goes through memory once to scale a vector and once more to add it. Compiled code scales
+and adds two vectors in one pass: large models are averaged about twice as fast (table
+"Averaging" of docs/performance.md). Products and sums are rounded one by one and in the same
+order, never fused, so that the bits are NumPy's. Only `mll_flower.models.sums` uses this.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from flwr.supercore import log
 from mll_flower.models.layout import Vector
 
 Summer = Callable[[Vector, Sequence[Vector], Sequence[Any], bool], None]
-"""Adds scaled vectors, in their order, to its first argument, or overwrites that if told so."""
+"""``summer(total, vectors, factors, fresh)``: adds the scaled vectors, in their order, to
+``total``; if ``fresh`` it overwrites ``total`` instead."""
 
 
 def _one(total: Vector, fresh: bool, a: Vector, s: Any) -> None:
@@ -47,13 +49,14 @@ def compiled_summer(dtype: np.dtype[Any]) -> Summer | None:
     Parameters
     ----------
     dtype : dtype
-        Of all vectors and factors.
+        The dtype of all vectors and factors.
 
     Returns
     -------
     Summer or None
-        The function, for contiguous and aligned vectors of one length, which it does not
-        check; None without a numba that works, or for a dtype other than float32 and float64.
+        The function; its vectors must be contiguous, aligned and of one length, which it does
+        not check. None without a numba that works, or for a dtype other than float32 and
+        float64.
     """
     if dtype not in (np.float32, np.float64) or find_spec("numba") is None:
         return None

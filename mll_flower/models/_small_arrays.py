@@ -1,8 +1,9 @@
 """Small arrays of a model, read and summed together.
 
 A sum of a few numbers costs as much as one of thousands, and most arrays of a model are small
-(biases, BatchNorm). So a model's small arrays are joined and summed in one go: averaging ten
-models of the paper's CNN takes a third less time. Only `mll_flower.models.sums` uses this.
+(biases, BatchNorm). So a model's small arrays are joined and summed together: averaging ten
+models of the paper's CNN with NumPy then takes 0.73 of the time, of ResNet-18 0.95 (measured by
+setting `SMALL` to 0). Only `mll_flower.models.sums` uses this.
 """
 
 from __future__ import annotations
@@ -36,14 +37,25 @@ class Bundle:
     """Small arrays of one dtype, which are read and summed together.
 
     A model's arrays are joined as the .npy files that they came in. The files' headers are then
-    taken for numbers, whose sums nobody looks at; cutting them out would take longer.
+    summed as if they were numbers, and skipped afterwards; cutting them out first would take
+    longer.
+
+    Parameters
+    ----------
+    places : list of Place
+        Where these arrays lie in a flat model.
+    indices : list of int
+        Their positions in the layout.
     """
 
     places: list[Place]
     indices: list[int]
 
     def files(self, models: Sequence[Sequence[Array | Vector]]) -> list[Vector]:
-        """Files of each model, whose arrays are given in the layout's order, as one vector."""
+        """Return the joined files of each model as one vector per model.
+
+        A model is given as its arrays in the layout's order.
+        """
         files = [model[i].data for model in models for i in self.indices]
         if not self._expected(files, len(models)):
             pairs = list(zip(self.places, self.indices, strict=True))
@@ -61,7 +73,7 @@ class Bundle:
             target[place.slice] = files[start:end]
 
     def _expected(self, files: list[Any], models: int) -> bool:
-        """Whether these are files with the lengths and headers that are expected."""
+        """Whether all files have the expected lengths and headers."""
         return (
             set(map(type, files)) == {bytes}
             and list(map(len, files)) == self._lengths * models

@@ -1,4 +1,4 @@
-"""Save hub models and go on from them, to the bit."""
+"""Checkpoints: hub models on disk, from which a run continues with the same bits."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def save_checkpoint(
         for d, model in enumerate(models)
         for name, array in layout.arrays(model).items()
     }
-    # The names once more, in their order: the file sorts its tensors.
+    # The names again, in their order, because the file sorts its tensors.
     about = {"round": round, "hubs": len(models), "names": layout.names, "extra": extra or {}}
     part = path.with_name(path.name + ".part")
     part.parent.mkdir(parents=True, exist_ok=True)
@@ -70,7 +70,7 @@ def load_checkpoint(path: str | Path) -> Checkpoint:
         path = path / FILE
     if not path.is_file():
         raise ValueError(
-            f"checkpoint {path} is not there: was the run made with checkpoint-every > 0?"
+            f"checkpoint {path} does not exist: was the run made with checkpoint-every > 0?"
         )
     try:
         with safe_open(path, framework="numpy") as file:

@@ -1,7 +1,7 @@
-"""Layouts: how a model of many arrays becomes one vector for each dtype, and back.
+"""Layouts: how a model of many arrays becomes one vector per dtype, and back.
 
-A model travels as a Flower ``ArrayRecord`` (one array a layer). For arithmetic it is *flat*:
-one contiguous vector for each dtype, so that one pass over memory averages it.
+A model travels as a Flower ``ArrayRecord``, with one array per layer. For arithmetic it is
+*flat*: one contiguous vector per dtype, so that one pass over memory averages it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Flat = dict[str, Vector]
 
 @lru_cache(maxsize=4096)
 def _npy_header(header: bytes) -> tuple[np.dtype[Any], tuple[int, ...], int, bool]:
-    """Parse an .npy header; the same few headers come back with every message.
+    """Parse an .npy header; cached, as every message brings the same few headers.
 
     Returns the dtype, the shape, the number of entries, and whether it is in Fortran order.
     """
@@ -80,7 +80,7 @@ class Layout:
 
     @classmethod
     def of(cls, arrays: Mapping[str, Array | Vector]) -> Layout:
-        """Layout of an ``ArrayRecord`` or of a dict of NumPy arrays."""
+        """Return the layout of an ``ArrayRecord`` or of a dict of NumPy arrays."""
         return cls(
             tuple(arrays),
             tuple(tuple(int(n) for n in array.shape) for array in arrays.values()),
@@ -89,7 +89,7 @@ class Layout:
 
     @cached_property
     def places(self) -> list[Place]:
-        """Where each array is in a flat model."""
+        """Where each array lies in a flat model."""
         ends: dict[str, int] = {}
         places = []
         for name, shape, dtype in zip(self.names, self.shapes, self.dtypes, strict=True):
@@ -128,7 +128,7 @@ class Layout:
     def rows(
         self, records: Sequence[Mapping[str, Array | Vector]]
     ) -> list[Sequence[Array | Vector]]:
-        """Arrays of each record, in the layout's order."""
+        """Return the arrays of each record, in the layout's order."""
         return [
             list(record.values())
             if tuple(record.keys()) == self.names
@@ -137,7 +137,7 @@ class Layout:
         ]
 
     def arrays(self, flat: Flat) -> dict[str, Vector]:
-        """Views of a flat model under its names and in its shapes."""
+        """Return views of a flat model, by name and in their shapes."""
         return {
             place.name: flat[place.dtype][place.slice].reshape(shape)
             for place, shape in zip(self.places, self.shapes, strict=True)
@@ -167,7 +167,7 @@ def _vector(array: Array | Vector) -> Vector:
 
 @dataclass(frozen=True)
 class Place:
-    """Where an array is in a flat model, and the .npy header that it most likely has."""
+    """Where an array lies in a flat model, and the .npy header that it most likely has."""
 
     name: str
     dtype: str
@@ -176,14 +176,16 @@ class Place:
 
     @cached_property
     def count(self) -> int:
+        """Number of entries."""
         return int(self.slice.stop - self.slice.start)
 
     @cached_property
     def length(self) -> int:
+        """Bytes of the .npy file."""
         return len(self.header) + self.count * np.dtype(self.dtype).itemsize
 
     def views(self, arrays: Iterable[Array | Vector]) -> list[Vector]:
-        """Entries of each model's array, without a copy where that is possible."""
+        """Return the entries of each model's array, without a copy where that is possible."""
         start = len(self.header)
         return [
             self._other(array)
@@ -193,12 +195,12 @@ class Place:
         ]
 
     def npy(self, array: Array | Vector) -> bytes:
-        """Return an array as the .npy file that is expected."""
+        """Return an array as an .npy file with the expected header."""
         data = self._expected(array)
         return b"".join((self.header, self._other(array).data)) if data is None else data
 
     def _expected(self, array: Array | Vector) -> bytes | None:
-        """Return the array's data if they begin with the header that is expected."""
+        """Return the array's data if they begin with the expected header, else None."""
         if isinstance(array, Array) and array.stype == STYPE:
             data = array.data
             if len(data) == self.length and data.startswith(self.header):
@@ -206,7 +208,7 @@ class Place:
         return None
 
     def _other(self, array: Array | Vector) -> Vector:
-        """Read an array that was stored in another way, or is none."""
+        """Read an array with another header, or a NumPy array."""
         vector = _vector(array)
         if vector.size != self.count or vector.dtype != self.dtype:
             raise ValueError(

@@ -110,9 +110,10 @@ def subnetwork_average(
             return SubnetworkAverage(None, absent)
         if absent_rule == "renormalise" and len(absent) > known:
             continue  # the factors of those who arrived have changed
-        _, kept = absent_factors(weights, _arrived(weights, absent), absent_rule)
-        if kept > 0:
-            total.add(sent, kept)
+        if absent:
+            _, kept = absent_factors(weights, _arrived(weights, absent), absent_rule)
+            if kept > 0:
+                total.add(sent, kept)
         average = total.result()
         if is_finite(average):
             return SubnetworkAverage(average, absent)

@@ -74,6 +74,7 @@ class RunningSum:
 
     def add(self, model: Flat, factor: float) -> None:
         """Add a model times a factor."""
+        scale = float(factor)  # a NumPy scalar would decide the precision of the product
         for name, vector in model.items():
             terms = _widened(vector)
             fresh = name not in self._sums
@@ -81,9 +82,7 @@ class RunningSum:
                 self._dtypes[name] = vector.dtype
                 self._sums[name] = np.empty_like(terms)
                 self._summers[name] = _numpy_summer(terms)
-            total = self._sums[name]
-            scale = total.dtype.type(factor)
-            _accumulate(total, [terms], [scale], fresh, self._summers[name])
+            _accumulate(self._sums[name], [terms], [scale], fresh, self._summers[name])
 
     def result(self) -> Flat:
         """Return the sum, in the dtypes of the models."""
@@ -184,7 +183,7 @@ def _numpy_summer(like: Vector) -> Summer:
         if fresh:
             np.multiply(terms[0], scales[0], total)
             terms, scales = terms[1:], scales[1:]
-        product = scratch[: total.size]
+        product = scratch if total.size == scratch.size else scratch[: total.size]
         for term, scale in zip(terms, scales, strict=True):
             np.multiply(term, scale, product)
             np.add(total, product, total)
