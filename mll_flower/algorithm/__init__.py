@@ -1,5 +1,6 @@
-"""The paper: network, graphs, mixing matrices, coins, the simulated clock, and the theory.
+"""The paper's algorithm: network, graphs, mixing matrices, coins, the simulated clock, theory.
 
-`mll_flower.algorithm.reference` is Algorithm 1 in plain NumPy. This room imports nothing of
-Flower's or PyTorch's, and nothing from the rooms above it.
+Castiglia, Das, Patterson: Multi-Level Local SGD, ICLR 2021. Algorithm 1 itself, in plain NumPy,
+is `mll_flower.algorithm.reference`. This package imports nothing of Flower or PyTorch, and
+nothing from the other packages of MLL-Flower.
 """

@@ -1,4 +1,8 @@
-"""Hub graphs: by name, from networkx, or from a file."""
+"""Hub graphs: by name, from networkx, or from a file.
+
+The hub graph says which hubs mix with which. `hub_graph` makes one and checks that it is
+undirected and connected, has no self-loops, and has one node per hub.
+"""
 
 from __future__ import annotations
 
@@ -20,23 +24,23 @@ def _grid(hubs: int, _: int) -> nx.Graph[Any]:
 
 
 def _ring(hubs: int, _: int) -> nx.Graph[Any]:
-    # A cycle of one or two hubs is a path: no self-loops, no double edges.
+    # A cycle of one or two hubs would have a self-loop or a double edge: use a path.
     graph: nx.Graph[Any] = nx.cycle_graph(hubs) if hubs > 2 else nx.path_graph(hubs)
     return graph
 
 
 def _random_regular(hubs: int, seed: int) -> nx.Graph[Any]:
-    # Degree 3 where the parity allows it, else 4 or what few hubs can have.
+    # Degree 3 needs an even number of hubs; an odd number gets degree 4.
     degree = 3 if hubs % 2 == 0 else 4
     if hubs <= degree:
         return GRAPHS["complete"](hubs, seed)
-    return _connected(lambda s: nx.random_regular_graph(degree, hubs, seed=s), seed)
+    return _first_connected(lambda s: nx.random_regular_graph(degree, hubs, seed=s), seed)
 
 
 def _erdos_renyi(hubs: int, seed: int) -> nx.Graph[Any]:
-    # Twice the threshold of connectivity.
+    # Twice the edge probability at which random graphs become connected.
     probability = min(1.0, 2 * math.log(max(hubs, 2)) / hubs)
-    return _connected(lambda s: nx.gnp_random_graph(hubs, probability, seed=s), seed)
+    return _first_connected(lambda s: nx.gnp_random_graph(hubs, probability, seed=s), seed)
 
 
 def _watts_strogatz(hubs: int, seed: int) -> nx.Graph[Any]:
@@ -56,7 +60,7 @@ GRAPHS: dict[str, Callable[[int, int], nx.Graph[Any]]] = {
     "erdos-renyi": _erdos_renyi,
     "watts-strogatz": _watts_strogatz,
 }
-"""The graphs that have a name: (hubs, seed) -> graph."""
+"""The named graphs: each a function (hubs, seed) -> graph."""
 
 
 def hub_graph(source: str | Path | nx.Graph[Any], hubs: int, seed: int = 0) -> nx.Graph[int]:
@@ -65,11 +69,11 @@ def hub_graph(source: str | Path | nx.Graph[Any], hubs: int, seed: int = 0) -> n
     Parameters
     ----------
     source : str, Path or networkx.Graph
-        A name of `GRAPHS`, a graph, or a file: ``.graphml``, ``.json`` (node-link), or text
-        that is either an adjacency matrix (as many rows as hubs, of as many numbers) or an
-        edge list (two nodes a line).
+        A name in `GRAPHS`, a graph, or a file: ``.graphml``, ``.json`` (node-link), or text
+        that is either an adjacency matrix (one row and one column per hub) or an edge list
+        (two nodes per line).
     hubs : int
-        D.
+        D, the number of hubs.
     seed : int
         Seed of the random graphs.
     """
@@ -78,15 +82,15 @@ def hub_graph(source: str | Path | nx.Graph[Any], hubs: int, seed: int = 0) -> n
     elif isinstance(source, str) and source in GRAPHS:
         graph = GRAPHS[source](hubs, seed)
     elif isinstance(source, Path) or "/" in source or "." in source:
-        graph = _read(Path(source), hubs)
+        graph = _read_file(Path(source), hubs)
     else:
         raise ValueError(
             f"graph={source!r} is not known: give the path of a file, or one of {', '.join(GRAPHS)}"
         )
-    return _checked(graph, hubs)
+    return _checked_and_numbered(graph, hubs)
 
 
-def _connected(make: Callable[[int], nx.Graph[Any]], seed: int) -> nx.Graph[Any]:
+def _first_connected(make: Callable[[int], nx.Graph[Any]], seed: int) -> nx.Graph[Any]:
     for attempt in range(200):
         graph = make(seed + 7919 * attempt)
         if nx.is_connected(graph):
@@ -94,7 +98,8 @@ def _connected(make: Callable[[int], nx.Graph[Any]], seed: int) -> nx.Graph[Any]
     raise ValueError(f"no connected random graph in 200 tries from seed {seed}: try another seed")
 
 
-def _checked(graph: nx.Graph[Any], hubs: int) -> nx.Graph[int]:
+def _checked_and_numbered(graph: nx.Graph[Any], hubs: int) -> nx.Graph[int]:
+    """Return a frozen copy with nodes 0 to hubs - 1, after the checks that every graph needs."""
     if graph.is_directed() or graph.is_multigraph():
         raise ValueError("the hub graph must be a plain undirected graph: convert it to nx.Graph")
     if len(graph) != hubs:
@@ -121,22 +126,22 @@ def _checked(graph: nx.Graph[Any], hubs: int) -> nx.Graph[int]:
     return frozen
 
 
-def _read(path: Path, hubs: int) -> nx.Graph[Any]:
+def _read_file(path: Path, hubs: int) -> nx.Graph[Any]:
     if not path.is_file():
         raise ValueError(
-            f"graph file {path} is not there: check the path, or name one of {', '.join(GRAPHS)}"
+            f"graph file {path} does not exist: check the path, or name one of {', '.join(GRAPHS)}"
         )
     try:
         if path.suffix == ".graphml":
             graph: nx.Graph[Any] = nx.read_graphml(path, node_type=str)
-            # GraphML has names only: numbers among them are the hubs' numbers, in any order.
+            # GraphML stores node names as text. If all are numbers, they number the hubs.
             if all(node.isdigit() for node in graph):
                 graph = nx.relabel_nodes(graph, {node: int(node) for node in graph})
             return graph
         if path.suffix == ".json":
             data = json.loads(path.read_text())
             if not isinstance(data, dict):
-                raise ValueError("node-link JSON is an object with 'nodes' and 'edges'")
+                raise ValueError("node-link JSON must be an object with 'nodes' and 'edges'")
             return nx.node_link_graph(data, edges="links" if "links" in data else "edges")
         return _read_text(path, hubs)
     except (ValueError, KeyError, TypeError, SyntaxError, nx.NetworkXError) as error:
@@ -146,8 +151,8 @@ def _read(path: Path, hubs: int) -> nx.Graph[Any]:
 def _read_text(path: Path, hubs: int) -> nx.Graph[Any]:
     rows = [line.replace(",", " ").split() for line in path.read_text().splitlines()]
     rows = [row for row in rows if row and not row[0].startswith("#")]
-    matrix = _square(rows)
-    # Two hubs: "0 1 / 1 0" is a matrix; an edge list would have one line.
+    matrix = _square_matrix(rows)
+    # Two hubs: the lines "0 1" and "1 0" are a matrix; an edge list needs only one line.
     if matrix is not None and len(matrix) == hubs:
         if not np.array_equal(matrix, matrix.T):
             raise ValueError("the adjacency matrix is not symmetric: the hub graph is undirected")
@@ -158,7 +163,7 @@ def _read_text(path: Path, hubs: int) -> nx.Graph[Any]:
     numbers = all(cell.isdigit() for row in rows for cell in row[:2])
     for row in rows:
         if len(row) < 2:
-            raise ValueError(f"line {' '.join(row)!r}: an edge is two nodes")
+            raise ValueError(f"line {' '.join(row)!r}: an edge needs two nodes")
         i, j = (int(row[0]), int(row[1])) if numbers else (row[0], row[1])
         graph.add_edge(i, j)
     if numbers:
@@ -166,8 +171,8 @@ def _read_text(path: Path, hubs: int) -> nx.Graph[Any]:
     return graph
 
 
-def _square(rows: list[list[str]]) -> NDArray[np.float64] | None:
-    """Rows as a square matrix; None if they are not one, such as edges with attributes."""
+def _square_matrix(rows: list[list[str]]) -> NDArray[np.float64] | None:
+    """Return rows as a square matrix; None if they are not one, such as edges with attributes."""
     if not rows or any(len(row) != len(rows) for row in rows):
         return None
     try:

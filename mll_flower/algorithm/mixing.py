@@ -1,8 +1,10 @@
-"""The mixing matrix H: ways to make it, its three conditions, and zeta.
+"""The mixing matrix H: rules that make it, its three conditions, and zeta.
 
 H[j, d] is the weight that hub d gives to hub j's model. H is zero off the graph's edges
-(the diagonal aside), its columns sum to 1, and H[i, j] b(j) = H[j, i] b(i). Then
-H b = b: mixing never changes the averaged model (Assumption 2 of the paper).
+(the diagonal aside), its columns sum to 1, and H[i, j] b(j) = H[j, i] b(i), with b the hub
+shares (Assumption 2 of the paper). Then H b = b, so mixing never changes the averaged model.
+zeta, the second largest eigenvalue modulus of H, tells how slowly mixing brings the hubs'
+models together: at 0 one mixing is enough, at 1 no number of them is.
 """
 
 from __future__ import annotations
@@ -23,8 +25,10 @@ from numpy.typing import ArrayLike, NDArray
 FloatArray = NDArray[np.float64]
 
 TOLERANCE = 1e-9
-# Up to here all eigenvalues of the dense matrix are faster than a sparse solver.
-_DENSE = 400
+"""How far an H may be off its conditions, by rounding."""
+
+# Up to this many hubs, all eigenvalues of the dense matrix take less time than a sparse solver.
+_MAX_DENSE_HUBS = 400
 
 
 def mixing_matrix(
@@ -39,8 +43,9 @@ def mixing_matrix(
     b : array
         Hub shares: positive, summing to 1.
     rule : str or Path
-        ``metropolis``, ``complete``, ``diffusion``, ``optimal``; ``auto`` is ``complete``
-        on a complete graph and ``metropolis`` on any other; or a file for `load_mixing`.
+        ``metropolis``, ``complete``, ``diffusion``, ``optimal``; ``auto``, which is
+        ``complete`` on a complete graph and ``metropolis`` on any other; or the path of a
+        file for `load_mixing`.
     """
     shares = _shares(graph, b)
     if rule == "auto":
@@ -57,7 +62,7 @@ def mixing_matrix(
 
 
 def is_file(rule: str | Path) -> bool:
-    """Whether a rule for H is the path of a file, not a name."""
+    """Return whether a rule for H is the path of a file, not a name."""
     return isinstance(rule, Path) or "/" in rule or "." in rule
 
 
@@ -82,8 +87,9 @@ def _complete(graph: nx.Graph[int], b: FloatArray) -> FloatArray:
 def _diffusion(graph: nx.Graph[int], b: FloatArray) -> FloatArray:
     """I - alpha L diag(b)^-1 with the largest alpha that keeps H's entries from 0 to 1.
 
-    Rotaru and Naegeli (2004). The largest safe alpha is min over hubs of b(d) / deg d, less
-    one in 2 * D where equality would make zeta 1 (a bipartite graph with equal b / deg).
+    Rotaru and Naegeli (2004). The largest alpha is the minimum over hubs of b(d) / deg d. If
+    b / deg is the same for all hubs, that leaves nothing on the diagonal, and on a bipartite
+    graph zeta would be 1: then alpha is reduced by one part in 2 D.
     """
     degree = np.array([graph.degree[d] for d in range(len(graph))], dtype=float)
     if degree.size == 1:
@@ -97,7 +103,7 @@ def _diffusion(graph: nx.Graph[int], b: FloatArray) -> FloatArray:
 
 
 def _optimal(graph: nx.Graph[int], b: FloatArray) -> FloatArray:
-    """Smallest zeta for this graph and this b (Boyd, Diaconis, Xiao 2004).
+    """H with the smallest zeta for this graph and this b (Boyd, Diaconis, Xiao 2004).
 
     With f(e) >= 0 the flow b(d) H[j, d] over edge e, S = B^-1/2 (H B) B^-1/2 is symmetric,
     has H's eigenvalues and is linear in f: the norm of S - sqrt(b) sqrt(b)^T, which is
@@ -115,7 +121,8 @@ def _optimal(graph: nx.Graph[int], b: FloatArray) -> FloatArray:
         return best
     i, j = _edges(graph)
     root = np.sqrt(b)
-    # vec(S) = vec(I) + A f: an edge takes f / b from both diagonals, gives f / root root.
+    # vec(S) = vec(I) + A f. The flow f over the edge (i, j) adds f / sqrt(b(i) b(j)) at [i, j]
+    # and [j, i], and takes f / b(i) and f / b(j) from the diagonal.
     hubs, edges = len(graph), i.size
     e = np.arange(edges)
     rows = np.concatenate([i * hubs + j, j * hubs + i, i * hubs + i, j * hubs + j])
@@ -145,7 +152,7 @@ def _optimal(graph: nx.Graph[int], b: FloatArray) -> FloatArray:
     if flow.value is None:
         raise ValueError(f"the solver found no optimal H ({problem.status}): use 'metropolis'")
     flows = np.maximum(np.asarray(flow.value) * scale, 0.0)
-    # The solver meets the bounds only to its tolerance: pull the flows inside them.
+    # The solver meets the bounds only to its tolerance: scale the flows to lie inside them.
     excess = np.max((incidence @ flows) / b)
     found = _from_flows(graph, b, flows / max(1.0, float(excess)))
     return found if zeta(found) <= zeta(best) else best
@@ -157,11 +164,11 @@ RULES: dict[str, Callable[[nx.Graph[int], FloatArray], FloatArray]] = {
     "diffusion": _diffusion,
     "optimal": _optimal,
 }
-"""The ways to make H that have a name."""
+"""The named rules: each a function (hub graph, hub shares) -> H."""
 
 
 def check_mixing(matrix: ArrayLike, graph: nx.Graph[int], b: ArrayLike) -> FloatArray:
-    """Check H's conditions; an error says which fails, where, and by how much.
+    """Check H's conditions; the error says which one fails, where, and by how much.
 
     Returns
     -------
@@ -173,17 +180,19 @@ def check_mixing(matrix: ArrayLike, graph: nx.Graph[int], b: ArrayLike) -> Float
     shares = _shares(graph, b)
     if h.shape != (hubs, hubs):
         raise ValueError(f"H has shape {h.shape} for {hubs} hubs: it must be {(hubs, hubs)}")
-    _fail(~np.isfinite(h), h, "H must be finite")
-    _fail(h < 0, h, "H must not be negative")
+    _raise_if_any(~np.isfinite(h), h, "H must be finite")
+    _raise_if_any(h < 0, h, "H must not be negative")
     edges = np.eye(hubs, dtype=bool)
     i, j = _edges(graph)
     edges[i, j] = edges[j, i] = True
-    _fail((h != 0) & ~edges, h, "H must be zero where hubs share no edge")
+    _raise_if_any((h != 0) & ~edges, h, "H must be zero where hubs share no edge")
     columns = h.sum(axis=0) - 1
-    _fail(np.abs(columns)[None] > TOLERANCE, columns[None], "H's columns must sum to 1 (off by)")
+    _raise_if_any(
+        np.abs(columns)[None] > TOLERANCE, columns[None], "H's columns must sum to 1 (off by)"
+    )
     flows = h * shares
     gap = flows - flows.T
-    _fail(
+    _raise_if_any(
         np.abs(gap) > TOLERANCE * shares.max(),
         gap,
         "detailed balance H[i, j] b(j) = H[j, i] b(i) must hold (off by)",
@@ -191,9 +200,9 @@ def check_mixing(matrix: ArrayLike, graph: nx.Graph[int], b: ArrayLike) -> Float
     return h
 
 
-def _fail(wrong: NDArray[np.bool_], values: FloatArray, condition: str) -> None:
+def _raise_if_any(wrong: NDArray[np.bool_], values: FloatArray, condition: str) -> None:
     if wrong.any():
-        # Of the entries that fail, the one that fails the most.
+        # Of the entries that fail, name the one that is off the most.
         size = np.where(np.isfinite(values), np.abs(values), np.inf)
         row, column = np.unravel_index(np.argmax(np.where(wrong, size, -1.0)), wrong.shape)
         where = f"column {column}" if wrong.shape[0] == 1 else f"[{row}, {column}]"
@@ -201,10 +210,11 @@ def _fail(wrong: NDArray[np.bool_], values: FloatArray, condition: str) -> None:
 
 
 def zeta(matrix: Any) -> float:
-    """Second largest eigenvalue modulus of an H (dense or sparse) that meets `check_mixing`.
+    """Return the second largest eigenvalue modulus of an H that meets `check_mixing`.
 
-    Detailed balance makes H similar to a symmetric matrix. Large ones are solved sparsely,
-    by shift and invert at both ends of the spectrum, where eigenvalues crowd together.
+    H may be dense or sparse. Detailed balance makes it similar to a symmetric matrix. For many
+    hubs a sparse solver finds both ends of the spectrum, by shift and invert because
+    eigenvalues lie close together there.
     """
     h: Any = scipy.sparse.csr_array(matrix)
     hubs = h.shape[0]
@@ -213,7 +223,7 @@ def zeta(matrix: Any) -> float:
     rows, columns = h.nonzero()
     root = np.sqrt(h[rows, columns] * h.T.tocsr()[rows, columns])
     symmetric: Any = scipy.sparse.csc_array((root, (rows, columns)), shape=h.shape)
-    if hubs <= _DENSE or h.nnz > 0.1 * hubs * hubs:
+    if hubs <= _MAX_DENSE_HUBS or h.nnz > 0.1 * hubs * hubs:
         values = np.linalg.eigvalsh(symmetric.toarray())
         return float(np.clip(max(abs(values[0]), abs(values[-2])), 0.0, None))
     top = scipy.sparse.linalg.eigsh(
@@ -229,7 +239,7 @@ def load_mixing(path: str | Path, graph: nx.Graph[int], b: ArrayLike) -> FloatAr
     """Read H from a file and check it: .npy, .json (a list of rows) or text (rows of numbers)."""
     path = Path(path)
     if not path.is_file():
-        raise ValueError(f"mixing file {path} is not there: check the path")
+        raise ValueError(f"mixing file {path} does not exist: check the path")
     try:
         if path.suffix == ".npy":
             matrix = np.load(path, allow_pickle=False)
@@ -252,13 +262,13 @@ def _edges(graph: nx.Graph[int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def _from_flows(graph: nx.Graph[int], b: FloatArray, flows: FloatArray) -> FloatArray:
-    """H with b(d) H[j, d] = flow over the edge, and the rest on the diagonal."""
+    """Return H with b(d) H[j, d] = flow over the edge, and the rest on the diagonal."""
     hubs = len(graph)
     i, j = _edges(graph)
     h = np.zeros((hubs, hubs))
     h[i, j] = flows / b[j]
     h[j, i] = flows / b[i]
-    # max: a column that gives everything away must not keep a rounding error below zero.
+    # max: rounding must not leave a value below zero where the edges take the whole column.
     np.fill_diagonal(h, np.maximum(1 - h.sum(axis=0), 0.0))
     return h
 
@@ -266,7 +276,9 @@ def _from_flows(graph: nx.Graph[int], b: FloatArray, flows: FloatArray) -> Float
 def _shares(graph: nx.Graph[int], b: ArrayLike) -> FloatArray:
     shares = np.asarray(b, dtype=np.float64)
     if shares.shape != (len(graph),):
-        raise ValueError(f"b has shape {shares.shape} for {len(graph)} hubs: give one share a hub")
+        raise ValueError(
+            f"b has shape {shares.shape} for {len(graph)} hubs: give one share per hub"
+        )
     if np.any(~(shares > 0)) or not np.isfinite(shares).all():
         raise ValueError(f"b = {shares}: every hub's share must be positive and finite")
     if abs(shares.sum() - 1) > 1e-6:

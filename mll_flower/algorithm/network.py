@@ -1,4 +1,8 @@
-"""The multi-level network: hubs, their workers, weights, rates and the hub graph."""
+"""The multi-level network: hubs, their workers, weights, rates and the hub graph.
+
+`HubNetwork` is read by all other parts: it gives the paper's shares a, b and v, and it can be
+built from a few values, and saved to and loaded from a file.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,7 @@ from typing import Any
 
 import networkx as nx
 import numpy as np
+import tomli_w
 from numpy.typing import ArrayLike, NDArray
 
 from mll_flower.algorithm.graphs import hub_graph
@@ -19,6 +24,7 @@ from mll_flower.algorithm.graphs import hub_graph
 FloatArray = NDArray[np.float64]
 
 RATES = ("fixed", "uniform", "skewed-fast", "skewed-slow", "two-speed")
+"""The named distributions of rates; see `HubNetwork.build`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +56,7 @@ class HubNetwork:
         counts = np.bincount(self.hub_of, minlength=len(self.graph))
         if counts.size > len(self.graph) or np.any(counts == 0):
             raise ValueError(
-                f"workers a hub: {counts.tolist()} for {len(self.graph)} hubs; "
+                f"workers per hub: {counts.tolist()} for {len(self.graph)} hubs; "
                 "each hub needs at least one worker"
             )
         _check_vector("weights", self.w, self.workers, above=0.0, below=np.inf)
@@ -66,24 +72,24 @@ class HubNetwork:
         rates: float | str | ArrayLike = 1.0,
         seed: int = 0,
     ) -> HubNetwork:
-        """Build a network from what a person would say of it.
+        """Build a network from a few values.
 
         Parameters
         ----------
         hubs : int, optional
-            D. Taken from ``workers_per_hub`` or ``graph`` when these say it.
+            D. Not needed if ``workers_per_hub`` is a sequence or ``graph`` is a graph.
         workers_per_hub : int or sequence of int
-            Workers of every hub, or of each.
+            One number for all hubs, or one per hub.
         graph : str, Path or networkx.Graph
-            A name (`mll_flower.graphs.GRAPHS`), a graph, or a file: an edge list, an
-            adjacency matrix, GraphML, or node-link JSON.
+            A name (`mll_flower.algorithm.graphs.GRAPHS`), a graph, or a file: an edge list,
+            an adjacency matrix, GraphML, or node-link JSON.
         weights : "equal" or array
-            w(i): 1 for all, or a number for each worker, such as its examples.
+            w(i): 1 for all, or one number per worker, such as its number of examples.
         rates : float, str or array
-            p(i): one for all, one for each worker, or a named distribution: ``fixed``
+            p(i): one number for all, one per worker, or a named distribution: ``fixed``
             (0.55), ``uniform`` (0.1 to 1 in equal steps across a hub), ``skewed-fast``
-            (one in ten at 1, the rest 0.5), ``skewed-slow`` (one in ten at 0.1, the rest
-            0.6), ``two-speed`` (one in ten at 0.6, the rest 0.9).
+            (every tenth worker 1, the others 0.5), ``skewed-slow`` (every tenth 0.1, the
+            others 0.6), ``two-speed`` (every tenth 0.6, the others 0.9).
         seed : int
             Seed of the random graphs.
         """
@@ -108,7 +114,7 @@ class HubNetwork:
 
     @cached_property
     def hub_weights(self) -> FloatArray:
-        """The sum of each hub's workers' weights."""
+        """The sum of the weights of each hub's workers."""
         totals = np.bincount(self.hub_of, weights=self.w, minlength=self.hubs)
         return np.asarray(totals, dtype=np.float64)
 
@@ -131,12 +137,8 @@ class HubNetwork:
         """M(d): the workers of a hub."""
         return np.flatnonzero(self.hub_of == hub)
 
-    def with_weights(self, weights: ArrayLike) -> HubNetwork:
-        """Return the same network with other weights, such as example counts."""
-        return HubNetwork(self.graph, self.hub_of, _weights(weights, self.workers), self.p)
-
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, as `save` writes them."""
+        """Return the network as plain values, as `save` writes them."""
         return {
             "workers_per_hub": np.bincount(self.hub_of).tolist(),
             "edges": [[int(i), int(j)] for i, j in self.graph.edges],
@@ -146,7 +148,7 @@ class HubNetwork:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> HubNetwork:
-        """Read what `to_dict` gives, or the arguments of `build` under their names."""
+        """Make a network from the values of `to_dict`, or from the arguments of `build`."""
         known = {"hubs", "workers_per_hub", "graph", "edges", "weights", "rates", "seed"}
         unknown = sorted(set(data) - known)
         if unknown:
@@ -154,7 +156,7 @@ class HubNetwork:
         data = dict(data)
         if "edges" in data:
             if "graph" in data:
-                raise ValueError("'edges' and 'graph' both say the hub graph: give one of them")
+                raise ValueError("'edges' and 'graph' both define the hub graph: give one of them")
             counts = _worker_counts(data.get("hubs"), data.get("workers_per_hub", 1), "edges")
             graph: nx.Graph[int] = nx.Graph()
             graph.add_nodes_from(range(len(counts)))
@@ -166,8 +168,7 @@ class HubNetwork:
         """Write the network to a .toml or .json file."""
         path, data = Path(path), self.to_dict()
         if path.suffix == ".toml":
-            # Numbers and lists of numbers read the same in JSON and TOML.
-            text = "".join(f"{key} = {json.dumps(value)}\n" for key, value in data.items())
+            text = tomli_w.dumps(data)
         elif path.suffix == ".json":
             text = json.dumps(data, indent=1) + "\n"
         else:
@@ -179,7 +180,7 @@ class HubNetwork:
         """Read a network from a .toml or .json file."""
         path = Path(path)
         if not path.is_file():
-            raise ValueError(f"network file {path} is not there: check the path")
+            raise ValueError(f"network file {path} does not exist: check the path")
         try:
             data = (
                 tomllib.loads(path.read_text())
@@ -202,15 +203,15 @@ def _worker_counts(
         if hubs is None and isinstance(graph, nx.Graph):
             hubs = len(graph)
         if hubs is None:
-            raise ValueError("how many hubs? give hubs=, or a list of workers_per_hub")
+            raise ValueError("how many hubs? give hubs=, or workers_per_hub as a list")
         if not _is_whole(hubs) or hubs < 1:
-            raise ValueError(f"hubs={hubs!r}: give a whole number; there must be at least one")
+            raise ValueError(f"hubs={hubs!r}: give a whole number of at least one")
         counts = [int(workers_per_hub)] * int(hubs)
     else:
         if isinstance(workers_per_hub, (str, float)) or not all(map(_is_whole, workers_per_hub)):
             raise ValueError(
-                f"workers_per_hub={workers_per_hub!r}: give a whole number, or whole numbers, "
-                "one a hub"
+                f"workers_per_hub={workers_per_hub!r}: give a whole number, or a list of whole "
+                "numbers, one per hub"
             )
         counts = [int(n) for n in workers_per_hub]
         if hubs is not None and hubs != len(counts):
@@ -229,7 +230,7 @@ def _is_whole(value: object) -> bool:
 def _weights(weights: str | ArrayLike, workers: int) -> FloatArray:
     if isinstance(weights, str):
         if weights != "equal":
-            raise ValueError(f"weights={weights!r}: give 'equal' or one number a worker")
+            raise ValueError(f"weights={weights!r}: give 'equal' or one number per worker")
         return np.ones(workers)
     return np.array(weights, dtype=np.float64)
 
@@ -247,18 +248,18 @@ def _rates(rates: float | str | ArrayLike, counts: list[int]) -> FloatArray:
     special = {"skewed-fast": (1.0, 0.5), "skewed-slow": (0.1, 0.6), "two-speed": (0.6, 0.9)}
     if rates not in special:
         raise ValueError(
-            f"rates={rates!r} is not known: give a number, one number a worker, or one of "
+            f"rates={rates!r} is not known: give a number, one number per worker, or one of "
             f"{', '.join(RATES)}"
         )
-    one, rest = special[rates]
-    values = np.full(workers, rest)
-    values[::10] = one
+    every_tenth, others = special[rates]
+    values = np.full(workers, others)
+    values[::10] = every_tenth
     return values
 
 
 def _check_vector(name: str, x: FloatArray, workers: int, above: float, below: float) -> None:
     if x.shape != (workers,):
-        raise ValueError(f"{name} of shape {x.shape} for {workers} workers: give one a worker")
+        raise ValueError(f"{name} of shape {x.shape} for {workers} workers: give one per worker")
     wrong = np.flatnonzero(~((x > above) & (x <= below) & np.isfinite(x)))
     if wrong.size:
         bound = f"above {above:g}" + ("" if below == np.inf else f" and at most {below:g}")

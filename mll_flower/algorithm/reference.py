@@ -1,7 +1,7 @@
-"""Algorithm 1 of the paper in plain NumPy: the readable twin of the fast path.
+"""Algorithm 1 of the paper in plain NumPy: the readable twin of the fast implementation.
 
 Castiglia, Das, Patterson: Multi-Level Local SGD, ICLR 2021. Line numbers are those of
-Algorithm 1. Nothing here is fast; everything else in this project must equal it.
+Algorithm 1. This code is not fast; the tests compare the rest of the project with it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FloatArray = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class History:
-    """Models over time; index k holds the state before slot k + 1, index 0 the start.
+    """Models over time; index k holds the state after slot k, index 0 the start.
 
     Parameters
     ----------
@@ -53,20 +53,20 @@ def mll_sgd(
     Parameters
     ----------
     gradient : callable
-        ``gradient(i, k, x)``: worker i's mini-batch gradient at slot k (1, 2, ...) and x.
-        It is asked for only when the worker takes a step.
+        ``gradient(i, k, x)``: worker i's mini-batch gradient at the model x in slot k
+        (1, 2, ...). Called only when the worker takes a step.
     network : HubNetwork
-        Hubs, workers, shares and graph.
+        Hubs, workers, shares and hub graph.
     H : array, D x D
         Mixing matrix.
     tau, q : int
-        Slots between sub-network averages, and such averages between hub mixings.
+        Slots between two sub-network averages, and such averages between two hub mixings.
     step_size : float or callable
-        eta, or eta at slot k.
+        eta: a number, or a function of the slot k.
     coins : array of bool, K x N
-        theta: which workers take a step in which slot.
+        theta: which workers take a step in which slot; one row per slot.
     x0 : array
-        The model that all hubs start from, or one a hub (D x n).
+        The model that all hubs start from, or one model per hub (D x n).
 
     Returns
     -------
@@ -88,14 +88,14 @@ def mll_sgd(
     x[0] = y[0][d]
     u[0] = network.a @ x[0]
     for k in range(1, K + 1):  # line 2
-        # Lines 4-6 are at the end of the loop: workers get the hub's model when it is new.
+        # Lines 4-6, where workers get their hub's model, are done at the end of the loop.
         x[k], y[k] = x[k - 1], y[k - 1]
         for i in np.flatnonzero(theta[k - 1]):  # lines 7-9
             x[k, i] -= eta(k) * np.asarray(gradient(int(i), k, x[k - 1, i]))
         if k % tau == 0:  # lines 10-12
             z = np.zeros((D, n))
             np.add.at(z, d, v[:, None] * x[k])
-            # Lines 13-17: y(d) = sum over j of H[j, d] z(j), all hubs from the same z.
+            # Lines 13-17: y(d) = sum over j of H[j, d] z(j); all hubs mix from the same z.
             y[k] = H.T @ z if k % (q * tau) == 0 else z
             x[k] = y[k][d]
         u[k] = network.a @ x[k]

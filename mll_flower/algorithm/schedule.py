@@ -1,4 +1,8 @@
-"""The simulated clock: when each round of a run starts and ends, and after which ones hubs mix."""
+"""The simulated clock: in which slots the rounds of a run start and end, and when hubs mix.
+
+Time is counted in slots. With a deadline every round lasts tau slots; the baselines that wait
+for all workers have rounds as long as their slowest worker needs, on the same clock.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +25,10 @@ class Round:
     number : int
         1, 2, ...
     start, end : ndarray
-        The slot at which each hub starts and ends the round. After a mixing that hubs
-        wait for, the next start is the same for all.
+        The slots at which each hub starts and ends the round. Hubs wait for one another at a
+        mixing, so the round after it starts at the same slot for all.
     mixes : bool
-        Whether the hubs mix at its end.
+        Whether the hubs mix at the end of the round.
     """
 
     number: int
@@ -41,11 +45,10 @@ class Round:
 def rounds(
     network: HubNetwork, tau: int, q: int, slots: int, seed: int, wait_for_all: bool = False
 ) -> Iterator[Round]:
-    """Rounds that end within ``slots`` slots, on the simulated clock.
+    """Yield the rounds that end within ``slots`` slots.
 
-    A deadline round lasts tau slots. A wait-for-all round of a hub lasts until its
-    slowest worker has taken tau steps, and at a mixing all hubs wait for the slowest
-    (rule 7).
+    A deadline round lasts tau slots. A wait-for-all round of a hub lasts until its slowest
+    worker has taken tau steps, and at a mixing all hubs wait for the slowest hub.
     """
     check_periods(tau, q)
     now = np.zeros(network.hubs, dtype=np.int64)

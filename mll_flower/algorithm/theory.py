@@ -1,14 +1,17 @@
-"""The convergence bound of the main theorem and its condition on the step size.
+"""The paper's convergence bound and its condition on the step size.
 
-Symbols as in the paper: L is the Lipschitz constant of the gradient; beta and sigma^2
-bound the variance of mini-batch gradients, E|g - grad F|^2 <= beta |grad F|^2 + sigma^2.
+Castiglia, Das, Patterson: Multi-Level Local SGD, ICLR 2021, main theorem. ``mll-flower network``
+and the report show both.
+
+Symbols as in the paper: L is the Lipschitz constant of the gradient; beta and sigma^2 bound the
+variance of mini-batch gradients, E|g - grad F|^2 <= beta |grad F|^2 + sigma^2.
 
 Two places follow the paper's proof where its theorem departs from it:
 
 * Gamma's first term is 1 / (1 - zeta^2), as in the proof; the theorem prints
   zeta / (1 - zeta^2), which is smaller and does not follow.
-* The last term of the condition carries 8 = 4 (p (beta - 1) + 2) at beta = 1. The proof
-  drops p (beta - 1), which is safe for beta <= 1 alone; for beta > 1 it is kept here.
+* The last term of the condition has the factor 8 = 4 (p (beta - 1) + 2) at beta = 1. The
+  proof drops p (beta - 1), which is safe only for beta <= 1; here it is kept for beta > 1.
 """
 
 from __future__ import annotations
@@ -30,18 +33,18 @@ SLOWEST_RATE = 2 - math.sqrt(2)
 
 @dataclass(frozen=True)
 class Problem:
-    """What the theorem knows of the objective.
+    """Constants of the objective that the theorem uses.
 
     Parameters
     ----------
     L : float
         Lipschitz constant of the gradient.
     sigma2 : float
-        sigma^2, the part of the gradients' variance that does not vanish.
+        sigma^2, the part of the mini-batch variance that does not vanish with the gradient.
     beta : float
-        The part of the variance that grows with the gradient.
+        The part of the mini-batch variance that grows with the squared gradient norm.
     gap : float
-        F(x_1) - F_inf, what there is to gain.
+        F(x_1) - F_inf: how far the loss at the start is above its lower bound.
     """
 
     L: float = 1.0
@@ -65,7 +68,7 @@ def gamma(zeta: float) -> float:
 def step_size_slack(
     network: HubNetwork, zeta: float, tau: int, q: int, step_size: float, problem: Problem
 ) -> FloatArray:
-    """Left minus right side of the condition, for each worker: it holds where >= 0."""
+    """Return left minus right side of the condition per worker; it holds where this is >= 0."""
     constant, linear, quadratic = _condition(network, zeta, tau, q, problem)
     return constant - linear * step_size - quadratic * step_size**2
 
@@ -78,13 +81,13 @@ def largest_step_size(
     if np.any(constant <= 0):
         return None
     # The positive root of quadratic x^2 + linear x - constant, in the form that does not
-    # cancel.
+    # subtract two nearly equal numbers.
     root = np.sqrt(linear**2 + 4 * quadratic * constant)
     return float(np.min(2 * constant / (linear + root)))
 
 
 def explain_condition(network: HubNetwork) -> str:
-    """Say in a sentence whether some step size can meet the condition, and why."""
+    """Return a sentence: whether some step size can meet the condition, and why."""
     slow = np.flatnonzero(network.p <= SLOWEST_RATE)
     if not slow.size:
         return "every rate is above 2 - sqrt(2) = 0.586, so a small enough step size meets it"
@@ -94,7 +97,7 @@ def explain_condition(network: HubNetwork) -> str:
         f"no step size meets it: worker {worker} has the rate {p:g} <= 2 - sqrt(2) = 0.586, "
         f"where 4 p - p^2 - 2 = {4 * p - p**2 - 2:.3g} is not positive while the right side is "
         f"({slow.size} of {network.workers} workers). The theorem then promises nothing; it is "
-        "conservative, and training may well converge all the same"
+        "conservative, and training may still converge"
     )
 
 
@@ -107,25 +110,25 @@ def bound(
     problem: Problem,
     slots: int | None = None,
 ) -> dict[str, float]:
-    """Bound on the mean squared gradient norm of the averaged model.
+    """Bound the mean squared gradient norm of the averaged model.
 
     Parameters
     ----------
     slots : int, optional
-        K; the limit for K to infinity when not given.
+        K. Without it, the limit for K to infinity.
 
     Returns
     -------
     dict
         The theorem's four terms (``start``, ``noise``, ``mixing``, ``drift``) and ``total``.
-        It holds only where `step_size_slack` is not negative for any worker.
+        The bound holds only where `step_size_slack` is not negative for any worker.
     """
     check_periods(tau, q)
     _check_zeta(zeta)
     if not 0 < step_size < math.inf:
         raise ValueError(f"step_size={step_size}: must be positive and finite")
     if slots is not None and slots < 1:
-        raise ValueError(f"slots={slots}: must be at least 1, or not given for the limit")
+        raise ValueError(f"slots={slots}: must be at least 1; leave it out for the limit")
     L, sigma2, eta = problem.L, problem.sigma2, step_size
     P = float(network.a @ network.p)
     inverse_k = 0.0 if slots is None else 1 / slots
@@ -147,7 +150,7 @@ def bound(
 def _condition(
     network: HubNetwork, zeta: float, tau: int, q: int, problem: Problem
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Coefficients of constant >= linear * eta + quadratic * eta^2, for each worker."""
+    """Return the coefficients of constant >= linear * eta + quadratic * eta^2, per worker."""
     check_periods(tau, q)
     p, a, L, beta = network.p, network.a, problem.L, problem.beta
     constant = 4 * p - p**2 - 2

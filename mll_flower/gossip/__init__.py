@@ -1,7 +1,8 @@
-"""The hub-to-hub layer: hubs show each other their models and mix them.
+"""Gossip: neighbouring hubs exchange their models and mix them.
 
-`InProcessGossip` carries snapshots within a process, `mll_flower.gossip.network.GrpcGossip`
-over gRPC with mutual TLS (a module of its own, so that only a deployment loads grpc).
+`mll_flower.gossip.protocol` explains the hub-to-hub protocol. Two classes carry it:
+`InProcessGossip` between hubs of one process, and `mll_flower.gossip.grpc_client.GrpcGossip` over
+gRPC with mutual TLS (not imported here, so that only a deployment loads its gRPC code).
 """
 
 from mll_flower.gossip.in_process import InProcessBoard, InProcessGossip

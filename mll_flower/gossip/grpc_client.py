@@ -1,4 +1,9 @@
-"""Gossip over the network: gRPC with mutual TLS between the hubs of a network file."""
+"""Gossip over the network: gRPC with mutual TLS.
+
+`GrpcGossip` carries the protocol of `mll_flower.gossip.protocol`: it calls the neighbours' servers
+and runs this hub's own one (`mll_flower.gossip.grpc_server`). `open_channel` and `call` also serve
+an operator who asks a hub for its status.
+"""
 
 from __future__ import annotations
 
@@ -17,46 +22,48 @@ from mll_flower.gossip.snapshot import RejectedSnapshot, Rejection, Snapshot
 from mll_flower.gossip.tls import TlsFiles, hub_name
 
 MAX_BYTES = 2 << 30
+"""Largest model accepted, in bytes, unless another limit is given."""
 
 _OPTIONS = [
     ("grpc.max_receive_message_length", wire.CHUNK + wire.SMALL),
     ("grpc.enable_http_proxy", 0),
     ("grpc.enable_retries", 0),
     ("grpc.use_local_subchannel_pool", 1),
-    # A peer that comes back is found again within a second.
+    # Try again within a second to connect to a hub that was unreachable.
     ("grpc.initial_reconnect_backoff_ms", 200),
     ("grpc.max_reconnect_backoff_ms", 1_000),
-    # In spite of its name: the time that one attempt to connect may take.
+    # Despite its name, this is the time that one attempt to connect may take.
     ("grpc.min_reconnect_backoff_ms", 5_000),
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
 ]
 
+# What gRPC writes into its error when a certificate is refused.
 _UNTRUSTED = ("CERTIFICATE_VERIFY_FAILED", "Hostname Verification", "Peer name", "TLSV1_ALERT")
 
 
 class GrpcGossip(Gossip):
     """Gossip over gRPC: serves this hub's snapshots and fetches the neighbours'.
 
-    With TLS a hub is known by its certificate (see `mll_flower.gossip.identity`): the
-    network's CA must have signed it, a caller must be a neighbour, and the hub called must be
-    the one expected at that address.
+    With TLS a hub is known by its certificate (see `mll_flower.gossip.tls`): the network's CA
+    must have signed it, a caller must be a neighbour, and the hub that is called must be the
+    one expected at that address.
 
     Parameters
     ----------
     hub : str
         Id of this hub.
     listen : str
-        ``host:port`` where it serves.
+        ``host:port`` on which it serves.
     neighbours : Mapping[str, str]
         Gossip address (``host:port``) of each neighbour, by id.
     run : str
         Name of the run; the same at every hub.
     tls : TlsFiles | None
-        This hub's certificate, its key, and the CA.
+        This hub's certificate, its key, and the CA. Without them `insecure` must be True.
     insecure : bool
-        True, and no `tls`: no encryption, and a caller is who it claims to be. For a
-        machine of one's own only.
+        Use no encryption, and believe any caller's name. Only for hubs that all run on your
+        own machine.
     max_bytes : int
         Largest model accepted, in bytes.
     keep : int
@@ -77,8 +84,8 @@ class GrpcGossip(Gossip):
     ) -> None:
         if (tls is None) != insecure:
             raise ValueError(
-                f"tls={tls}, insecure={insecure}: give the certificate files, or ask for a "
-                "connection without protection by insecure=True, not both"
+                f"tls={tls}, insecure={insecure}: give either the certificate files or, for "
+                "connections without protection, insecure=True; not both"
             )
         super().__init__(hub, neighbours, run, keep)
         self._max_bytes = max_bytes
@@ -96,7 +103,7 @@ class GrpcGossip(Gossip):
 
     @property
     def port(self) -> int:
-        """The port it serves on (that of `listen`, or the one found if that was 0)."""
+        """The port it serves on: that of `listen`, or a free one if that is 0."""
         return self._server.port
 
     def publish(self, snapshot: Snapshot) -> None:
@@ -110,7 +117,7 @@ class GrpcGossip(Gossip):
         self._ledger.publish(snapshot, body)
 
     def close(self, grace: float = 0.0) -> None:
-        """Serve for `grace` seconds more, then end all calls and free the port."""
+        """Serve for `grace` more seconds, then end all calls and free the port."""
         time.sleep(max(0.0, grace))
         self._ledger.shut()
         self._server.stop()
@@ -122,10 +129,10 @@ class GrpcGossip(Gossip):
 
     def _fetch(self, peer: str, mixing: int | None, until: float) -> Published:
         wait = max(0.0, until - time.monotonic())
-        # The server stops waiting a little earlier than we do, so that a neighbour that is
-        # merely late is told apart from one that does not answer.
-        patience = wait - min(2 * RETRY_PAUSE, wait / 4)
-        request = wire.dump({"run": self.run, "mixing": mixing, "wait": patience})
+        # The server stops waiting a little earlier than this side, so that a neighbour that is
+        # only late can still say so, unlike one that does not answer.
+        server_wait = wait - min(2 * RETRY_PAUSE, wait / 4)
+        request = wire.dump({"run": self.run, "mixing": mixing, "wait": server_wait})
         call = self._channels[peer].unary_stream(f"/{SERVICE}/Fetch")(
             request, timeout=wait, metadata=self._metadata()
         )
@@ -134,9 +141,9 @@ class GrpcGossip(Gossip):
             wire.check_header(header, self._max_bytes)
             return wire.read_snapshot(header, self._counted(call))
         except StopIteration:
-            raise PeerSilent("answered with nothing") from None
+            raise PeerSilent("answered a fetch with an empty stream") from None
         except grpc.RpcError as error:
-            raise silence(error) from error
+            raise _gossip_error(error) from error
         finally:
             call.cancel()
 
@@ -149,12 +156,10 @@ class GrpcGossip(Gossip):
         answer = header.get("answer")
         if answer == "other run":
             raise RejectedSnapshot(Rejection.RUN, f"it is in run {header.get('run')!r}")
-        if answer == Missing.GONE:
+        if answer in list(Missing):
             latest = header.get("latest")
-            ahead = latest if isinstance(latest, int) else None
-            raise PeerSilent(f"is past mixing {mixing}, at {latest}", final=True, ahead=ahead)
-        if answer == Missing.NOT_YET:
-            raise PeerSilent("has published nothing for it", final=mixing is None)
+            newest = latest if isinstance(latest, int) else None
+            raise PeerSilent.missing(Missing(answer), mixing, newest)
         return header
 
     def _counted(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
@@ -169,7 +174,7 @@ class GrpcGossip(Gossip):
         except ValueError:
             raise PeerSilent(f"answered a confirmation with {answer!r}", final=True) from None
 
-    def _ask(self, peer: str, until: float) -> dict[str, Any]:
+    def _ask_status(self, peer: str, until: float) -> dict[str, Any]:
         return self._call(peer, "Status", b"{}", until)
 
     def _call(self, peer: str, method: str, request: bytes, until: float) -> dict[str, Any]:
@@ -181,7 +186,17 @@ class GrpcGossip(Gossip):
 
 
 def open_channel(address: str, hub: str, tls: TlsFiles | None) -> Any:
-    """A channel to the hub that is expected at an address; it connects when first used."""
+    """Return a channel to a hub; it connects when first used.
+
+    Parameters
+    ----------
+    address : str
+        ``host:port`` of the hub.
+    hub : str
+        Id of the hub that is expected there; with TLS no other hub is accepted.
+    tls : TlsFiles | None
+        The caller's certificate, its key, and the CA; None for no encryption.
+    """
     if tls is None:
         return grpc.insecure_channel(address, options=_OPTIONS)
     ca, certificate, key = tls.read()
@@ -197,27 +212,48 @@ def call(
     timeout: float,
     metadata: tuple[tuple[str, str], ...] = (),
 ) -> dict[str, Any]:
-    """One small call and its JSON answer; `PeerSilent` if there is none."""
+    """Make one small call and return its JSON answer.
+
+    Parameters
+    ----------
+    channel : grpc.Channel
+        From `open_channel`.
+    method : str
+        Name of the call, such as ``Status``.
+    request : bytes
+        The request.
+    timeout : float
+        Seconds to wait for the answer.
+    metadata : tuple
+        Metadata of the call.
+
+    Raises
+    ------
+    PeerSilent
+        If the answer is missing or not JSON.
+    RejectedSnapshot
+        If a certificate is refused.
+    """
     try:
         answer = channel.unary_unary(f"/{SERVICE}/{method}")(
             request, timeout=timeout, metadata=metadata
         )
         return wire.parse(answer)
     except grpc.RpcError as error:
-        raise silence(error) from error
+        raise _gossip_error(error) from error
     except ValueError as error:
-        raise PeerSilent(f"answered {method} with no JSON: {error}") from error
+        raise PeerSilent(f"answered {method} with something other than JSON: {error}") from error
 
 
-def silence(error: Any) -> PeerSilent | RejectedSnapshot:
-    """Say in words why a call failed, and whether it is worth another try."""
+def _gossip_error(error: Any) -> PeerSilent | RejectedSnapshot:
+    """Return the gossip exception for a gRPC error: why, and whether a retry may help."""
     code, details = error.code(), error.details() or ""
     if code is grpc.StatusCode.UNAVAILABLE and any(mark in details for mark in _UNTRUSTED):
         return RejectedSnapshot(Rejection.UNTRUSTED, details)
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         return PeerSilent("no answer before the deadline", final=True)
     if "Socket closed" in details:
-        # With TLS 1.3 a server's refusal looks like this to the client.
+        # With TLS 1.3 a client sees only this when a server refuses its certificate.
         details += " (it stopped, or it refuses this hub's certificate)"
     return PeerSilent(
         f"{code.name}: {details}",

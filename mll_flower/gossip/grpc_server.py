@@ -1,7 +1,8 @@
-"""The gRPC server of a hub: what its neighbours and the operator may ask.
+"""The gRPC server of a hub: the calls that its neighbours and the operator may make.
 
-Three calls, bytes in and bytes out: `Fetch` streams a snapshot and waits for it if it is
-not there yet, `Confirm` takes a verdict on a snapshot, `Status` answers how the hub is.
+There are three calls, with bytes as request and reply: `Fetch` streams a snapshot, and waits for
+it if it is not published yet; `Confirm` takes a verdict on a snapshot; `Status` returns the hub's
+status. The steps of an exchange are explained in `mll_flower.gossip.protocol`.
 """
 
 from __future__ import annotations
@@ -24,11 +25,13 @@ from mll_flower.gossip.tls import TlsFiles, hubs_named, operator_name
 log = logging.getLogger(__name__)
 
 SERVICE = "mll.Gossip"
+"""Name of the gRPC service."""
+
 FETCHES = 2
-"""Fetches a neighbour may have open at a time: one, and one that replaces a lost one."""
+"""Fetches that a neighbour may have open at a time: one, and one that replaces a lost one."""
 
 _OPTIONS = [
-    # Without this two servers could share a port, and half of the calls go to the wrong one.
+    # Otherwise two servers could share a port, and calls would reach either of them.
     ("grpc.so_reuseport", 0),
     ("grpc.max_receive_message_length", wire.SMALL),
     ("grpc.max_metadata_size", 16 * 1024),
@@ -38,7 +41,7 @@ _OPTIONS = [
 
 
 class GossipServer:
-    """Serves a ledger on an address.
+    """Serves a hub's ledger on an address.
 
     Parameters
     ----------
@@ -51,13 +54,13 @@ class GossipServer:
     tls : TlsFiles | None
         None serves without encryption or proof of identity.
     status : Callable[[], dict]
-        What to answer to `Status`.
+        Returns the answer to `Status`.
     reject : Callable[[Rejection, str], None]
-        Told of every call that is turned away.
+        Called for every call that is turned away, with the reason and details.
     sent : Callable[[int], None]
-        Told of every number of bytes sent.
+        Called with the number of bytes of each message sent.
     stream : Callable[[Published], Iterator[bytes]]
-        How a snapshot is cut into messages.
+        Cuts a snapshot into messages.
     """
 
     def __init__(
@@ -98,7 +101,7 @@ class GossipServer:
         except RuntimeError as error:
             raise OSError(
                 f"cannot listen for gossip on {listen}: the port is taken, or the address is not "
-                "this machine's (then set `listen` for this hub in the network file)"
+                "one of this machine (then set `listen` for this hub in the network file)"
             ) from error
         self._server.start()
 
@@ -108,7 +111,7 @@ class GossipServer:
         return int(self._port)
 
     def stop(self) -> None:
-        """Let calls in progress finish for a moment, end the others and free the port."""
+        """Give calls in progress a moment to finish, end the others, and free the port."""
         self._server.stop(grace=0.2).wait()
 
     def _handlers(self) -> Any:
@@ -121,23 +124,24 @@ class GossipServer:
             },
         )
 
-    def _names(self, context: Any) -> list[str]:
-        """Names in the caller's certificate, which the TLS handshake has checked."""
+    def _certificate_names(self, context: Any) -> list[str]:
+        """Return the names in the caller's certificate, which the TLS handshake has checked."""
         found: Mapping[str, list[bytes]] = context.auth_context()
         return [n.decode(errors="replace") for n in found.get("x509_subject_alternative_name", [])]
 
-    def _neighbour(self, context: Any) -> str:
-        """The neighbour that calls; anyone else's call ends here."""
+    def _calling_neighbour(self, context: Any) -> str:
+        """Return the id of the neighbour that calls; a call by anyone else is aborted."""
         claim = dict(context.invocation_metadata()).get("mll-hub", "")
         caller = claim
         if self._secure:
-            hubs = hubs_named(self._names(context))
+            hubs = hubs_named(self._certificate_names(context))
             caller = hubs[0] if len(hubs) == 1 else ""
             if caller and claim != caller:
-                detail = f"a call by {caller!r}, who claims to be {claim!r}"
+                detail = f"a call by {caller!r}, which claims to be {claim!r}"
                 self._turn_away(context, Rejection.IMPOSTOR, detail)
         if caller not in self._neighbours:
-            detail = f"a call by {caller or 'nobody we know'!r}, who is no neighbour"
+            name = repr(caller) if caller else "an unnamed caller"
+            detail = f"a call by {name}, which is not a neighbour"
             self._turn_away(context, Rejection.STRANGER, detail)
         return str(caller)
 
@@ -153,7 +157,7 @@ class GossipServer:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
 
     def _fetch(self, request: bytes, context: Any) -> Iterator[bytes]:
-        peer = self._neighbour(context)
+        peer = self._calling_neighbour(context)
         want = self._parsed(request, context, wire.parse)
         with self._lock:
             busy = self._fetching[peer] >= FETCHES
@@ -177,7 +181,7 @@ class GossipServer:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"mixing {mixing!r}, wait {wait!r}")
         left = context.time_remaining()
         until = time.monotonic() + min(wait, 0.0 if left is None else left)
-        # A caller that has gone away must not hold a thread until its wait is over.
+        # A caller that has hung up must not hold a thread until its wait is over.
         context.add_callback(self._ledger.wake)
         found = self._ledger.wait_for(mixing, until, context.is_active)
         if isinstance(found, Missing):
@@ -186,13 +190,13 @@ class GossipServer:
             yield from self._stream(found)
 
     def _confirm(self, request: bytes, context: Any) -> bytes:
-        peer = self._neighbour(context)
+        peer = self._calling_neighbour(context)
         verdict = self._parsed(request, context, wire.parse_verdict)
         return wire.dump({"ack": self._ledger.record(peer, verdict).value})
 
     def _answer_status(self, request: bytes, context: Any) -> bytes:
         if self._secure:
-            names = self._names(context)
+            names = self._certificate_names(context)
             if not hubs_named(names) and operator_name() not in names:
                 self._turn_away(context, Rejection.STRANGER, f"a status call by {names}")
         return wire.dump(self._status())

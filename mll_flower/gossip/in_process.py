@@ -1,6 +1,7 @@
-"""Gossip within one process: hubs in threads that share a board.
+"""Gossip within one process: hubs in threads that find each other on a shared board.
 
-The same protocol, checks and rules of silence as over the network; only the carrier differs.
+The protocol and its checks are those of `mll_flower.gossip.protocol`; neighbours read each other's
+ledgers directly.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from mll_flower.gossip.results import PeerSilent
 
 
 class InProcessBoard:
-    """Where the hubs of one process find each other; links can be cut one way or both."""
+    """Where the hubs of one process find each other; links can be cut, each way separately."""
 
     def __init__(self) -> None:
         self._hubs: dict[str, InProcessGossip] = {}
@@ -24,7 +25,7 @@ class InProcessBoard:
         self._lock = threading.Lock()
 
     def cut(self, caller: str, called: str) -> None:
-        """Let every call from one hub to another fail from now on (that direction only)."""
+        """Make every call from one hub to another fail from now on; not the other way round."""
         with self._lock:
             self._cut.add((caller, called))
 
@@ -36,7 +37,9 @@ class InProcessBoard:
     def _join(self, gossip: InProcessGossip) -> None:
         with self._lock:
             if gossip.hub in self._hubs:
-                raise ValueError(f"hub {gossip.hub!r} is on the board already; close it first")
+                raise ValueError(
+                    f"hub {gossip.hub!r} is already on the board; close its gossip first"
+                )
             self._hubs[gossip.hub] = gossip
 
     def _leave(self, gossip: InProcessGossip) -> None:
@@ -52,12 +55,12 @@ class InProcessBoard:
 
 
 class InProcessGossip(Gossip):
-    """Gossip over a `InProcessBoard`.
+    """Gossip over an `InProcessBoard`.
 
     Parameters
     ----------
     board : InProcessBoard
-        Shared by the hubs of the process.
+        The board that the hubs of the process share.
     hub, neighbours, run, keep
         See `Gossip`.
     """
@@ -81,15 +84,12 @@ class InProcessGossip(Gossip):
     def _fetch(self, peer: str, mixing: int | None, until: float) -> Published:
         ledger = self._ledger_of(peer)
         found = ledger.wait_for(mixing, until, lambda: not self._ledger.is_shut)
-        if found is Missing.GONE:
-            ahead = ledger.latest
-            raise PeerSilent(f"is past mixing {mixing}, at {ahead}", final=True, ahead=ahead)
-        if found is Missing.NOT_YET:
-            raise PeerSilent("has published nothing for it", final=mixing is None)
+        if isinstance(found, Missing):
+            raise PeerSilent.missing(found, mixing, ledger.latest)
         return found
 
     def _deliver(self, peer: str, verdict: Verdict, until: float) -> Ack:
         return self._ledger_of(peer).record(self.hub, verdict)
 
-    def _ask(self, peer: str, until: float) -> dict[str, Any]:
+    def _ask_status(self, peer: str, until: float) -> dict[str, Any]:
         return self._board._reach(self.hub, peer).status()

@@ -1,7 +1,7 @@
-"""A hub's own side of the gossip: what it has published and what was said about it.
+"""A hub's ledger: the snapshots it has published, and its neighbours' verdicts on them.
 
-The ledger is the part that neighbours reach: in process directly, over the network through
-the server. It knows nothing of how they reach it.
+Neighbours fetch from the ledger and deliver their verdicts to it: within a process directly, over
+the network through `mll_flower.gossip.grpc_server`. The ledger does not know which.
 """
 
 from __future__ import annotations
@@ -24,8 +24,15 @@ from mll_flower.gossip.snapshot import Snapshot
 class Published:
     """A snapshot on offer.
 
-    The token is drawn anew at each publication, so that a confirmation of what a hub
-    published before a restart is not taken for one of what it published after it.
+    Parameters
+    ----------
+    snapshot : Snapshot
+        The snapshot.
+    token : str
+        Drawn at random for each publication, so that a confirmation of a snapshot that a hub
+        published before a restart does not count for one published after it.
+    body : bytes
+        The snapshot's arrays as bytes, for carriers that send bytes.
     """
 
     snapshot: Snapshot
@@ -40,7 +47,21 @@ class Published:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a neighbour says of a snapshot: accepted (a confirmation), or refused and why."""
+    """A neighbour's verdict on a snapshot.
+
+    Parameters
+    ----------
+    run : str
+        The run that the neighbour is in.
+    mixing : int
+        Number of the mixing.
+    token : str
+        Token of the snapshot's publication.
+    accepted : bool
+        True for a confirmation, False for a refusal.
+    reason : str
+        Why it was refused.
+    """
 
     run: str
     mixing: int
@@ -52,15 +73,20 @@ class Verdict:
 class Ack(StrEnum):
     """The answer to a verdict."""
 
+    # It counts.
     RECORDED = "recorded"
+    # It came after the exchange of its mixing had ended.
     CLOSED = "closed"
+    # It is about a snapshot that this hub does not offer, or from a hub that is no neighbour.
     UNKNOWN = "unknown"
 
 
 class Missing(StrEnum):
-    """Why there is no snapshot to give."""
+    """Why the ledger cannot give the snapshot of a mixing."""
 
+    # The hub is past this mixing and no longer keeps the snapshot.
     GONE = "gone"
+    # The hub has not published it.
     NOT_YET = "not yet"
 
 
@@ -70,12 +96,12 @@ class Ledger:
     Parameters
     ----------
     run, hub : str
-        The run and the hub it belongs to.
+        The run, and the hub that the ledger belongs to.
     neighbours : Iterable[str]
-        Who may give a verdict.
+        The hubs that may give a verdict.
     keep : int
-        How many snapshots stay on offer, at least 2: a slower neighbour may still be at
-        the mixing before.
+        How many snapshots stay on offer, at least 2: a slower neighbour may still be at the
+        previous mixing.
     """
 
     def __init__(self, run: str, hub: str, neighbours: Iterable[str], keep: int = 2) -> None:
@@ -100,24 +126,26 @@ class Ledger:
 
     @property
     def is_shut(self) -> bool:
-        """Whether the ledger gives out nothing any more."""
+        """Whether the ledger has been shut for good."""
         return self._shut
 
     def publish(self, snapshot: Snapshot, body: bytes = b"") -> None:
-        """Put a snapshot on offer; verdicts on earlier ones are over."""
+        """Put a snapshot on offer; verdicts on earlier ones no longer count."""
         if (snapshot.run, snapshot.hub) != (self.run, self.hub):
             raise ValueError(
                 f"snapshot of hub {snapshot.hub!r} in run {snapshot.run!r} published by hub "
-                f"{self.hub!r} in run {self.run!r}; a hub publishes its own model only"
+                f"{self.hub!r} in run {self.run!r}; a hub may publish only its own model"
             )
         with self._changed:
             latest = max(self._published, default=None)
-            if latest == snapshot.mixing and _same(self._published[latest].snapshot, snapshot):
+            if latest == snapshot.mixing and _same_content(
+                self._published[latest].snapshot, snapshot
+            ):
                 return
             if latest is not None and snapshot.mixing <= latest:
                 raise ValueError(
                     f"mixing {snapshot.mixing} published after mixing {latest}; snapshots are "
-                    "immutable and their numbers only grow"
+                    "immutable and their numbers must grow"
                 )
             self._published[snapshot.mixing] = Published(snapshot, uuid.uuid4().hex, body)
             for old in sorted(self._published)[: -self._keep]:
@@ -128,7 +156,7 @@ class Ledger:
             self._changed.notify_all()
 
     def open(self, mixing: int, last_call: float) -> Published:
-        """Start the exchange of the newest mixing: verdicts count until `last_call`."""
+        """Start the exchange of the newest mixing; verdicts count until `last_call`."""
         with self._changed:
             if mixing != max(self._published, default=None):
                 raise ValueError(
@@ -136,32 +164,42 @@ class Ledger:
                     f"{max(self._published, default=None)}; publish this hub's snapshot first"
                 )
             if self._closed:
-                raise ValueError(f"the exchange of mixing {mixing} is over; it happens once")
+                raise ValueError(f"the exchange of mixing {mixing} has ended; it happens only once")
             self._last_call = last_call
             return self._published[mixing]
 
     def close(self, mixing: int) -> None:
-        """End the exchange: a verdict that comes from now on is answered with `CLOSED`."""
+        """End the exchange: verdicts that come from now on are answered with `CLOSED`."""
         with self._changed:
             if mixing == max(self._published, default=None):
                 self._closed = True
                 self._changed.notify_all()
 
     def shut(self) -> None:
-        """Stop giving anything out, and wake everyone who waits."""
+        """End all waits, those in progress and those to come."""
         with self._changed:
             self._shut = True
             self._changed.notify_all()
 
     def wake(self) -> None:
-        """Let waiting callers look again whether they still want to wait."""
+        """Wake all waiting callers, so that each checks whether to go on waiting."""
         with self._changed:
             self._changed.notify_all()
 
     def wait_for(
-        self, mixing: int | None, until: float, wanted: Callable[[], bool] = lambda: True
+        self, mixing: int | None, until: float, still_wanted: Callable[[], bool] = lambda: True
     ) -> Published | Missing:
-        """The snapshot of a mixing (None: the newest, at once), waiting for it if need be."""
+        """Return the snapshot of a mixing, and wait for it if it is not published yet.
+
+        Parameters
+        ----------
+        mixing : int | None
+            Number of the mixing. None stands for the newest, and does not wait.
+        until : float
+            Time (`time.monotonic`) until which to wait.
+        still_wanted : Callable
+            Asked again after each change; False ends the wait.
+        """
         with self._changed:
             while True:
                 latest = max(self._published, default=None)
@@ -172,12 +210,12 @@ class Ledger:
                 if latest is not None and latest > mixing:
                     return Missing.GONE
                 left = until - time.monotonic()
-                if left <= 0 or self._shut or not wanted():
+                if left <= 0 or self._shut or not still_wanted():
                     return Missing.NOT_YET
                 self._changed.wait(left)
 
     def record(self, peer: str, verdict: Verdict) -> Ack:
-        """Note a neighbour's verdict; saying the same again (a retry) is harmless."""
+        """Record a neighbour's verdict; a repeated one (a retry) gets the same answer."""
         with self._changed:
             latest = max(self._published, default=None)
             if peer not in self._neighbours or latest is None or verdict.run != self.run:
@@ -197,7 +235,7 @@ class Ledger:
             return Ack.RECORDED
 
     def await_verdict(self, peer: str, mixing: int, until: float) -> Verdict | None:
-        """The neighbour's verdict on this hub's snapshot, or None if there is none in time."""
+        """Wait for a neighbour's verdict on this hub's snapshot; None if none comes in time."""
         with self._changed:
             while True:
                 if mixing != max(self._published, default=None):
@@ -210,7 +248,7 @@ class Ledger:
                 self._changed.wait(left)
 
 
-def _same(one: Snapshot, other: Snapshot) -> bool:
+def _same_content(one: Snapshot, other: Snapshot) -> bool:
     return (
         (one.weight, one.degree) == (other.weight, other.degree)
         and one.arrays.keys() == other.arrays.keys()

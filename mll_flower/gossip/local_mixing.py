@@ -1,12 +1,12 @@
-"""Mixing from what a hub knows of its neighbours: y(d) = sum over j of H[j, d] z(j).
+"""A hub mixes its model with those of its neighbours: y(d) = sum over j of H[j, d] z(j).
 
-Column d of the `metropolis` H needs only the weights and degrees of d and its neighbours,
-which their snapshots carry:
+No hub needs to know the whole network. Column d of the `metropolis` H depends only on the
+weights W and degrees of d and its neighbours, which are in their snapshots:
 
     H[j, d] = min(W(j) / (deg(j) + 1), W(d) / (deg(d) + 1)) / W(d),
 
-with the rest on the diagonal. W(d) H[j, d] is the same seen from both ends of a link, so
-detailed balance, and with it the averaged model u, holds for whatever links are in use.
+with the rest on the diagonal. W(d) H[j, d] is the same at both ends of a link, so detailed
+balance holds, and the averaged model u is kept, whichever links are in use.
 """
 
 from __future__ import annotations
@@ -21,24 +21,25 @@ from mll_flower.models.sums import sum_records
 
 
 def local_metropolis(own: Snapshot, others: Sequence[Snapshot]) -> dict[str, float]:
-    """Column d of the metropolis H, by hub id, from the snapshots at hand.
+    """Return column d of the metropolis H, computed from snapshots.
 
     Parameters
     ----------
     own : Snapshot
         Hub d's own snapshot.
     others : Sequence[Snapshot]
-        Neighbours that take part; a neighbour left out has its weight on the diagonal.
+        Snapshots of the neighbours that take part. The weight of a neighbour that is left out
+        goes to the diagonal.
 
     Returns
     -------
     dict[str, float]
-        H[j, d] for d itself and each of the others; sums to 1.
+        H[j, d] by hub id j, for d itself and each of the others; they sum to 1.
     """
     if len(others) > own.degree:
         raise ValueError(
             f"hub {own.hub!r} has degree {own.degree} but {len(others)} neighbours take part; "
-            "the degree in a snapshot is the hub's degree in the hub graph"
+            "the degree in a snapshot must be the hub's degree in the hub graph"
         )
     mine = own.weight / (own.degree + 1)
     column = {o.hub: min(o.weight / (o.degree + 1), mine) / own.weight for o in others}
@@ -49,7 +50,7 @@ def local_metropolis(own: Snapshot, others: Sequence[Snapshot]) -> dict[str, flo
 def mix_with_neighbours(
     own: Snapshot, exchange: Exchange, mixing_column: Mapping[str, float] | None = None
 ) -> tuple[dict[str, Array], dict[str, float]]:
-    """Mix a hub's model with those of the neighbours that are there.
+    """Mix a hub's model with those of the neighbours that arrived.
 
     Parameters
     ----------
@@ -58,8 +59,8 @@ def mix_with_neighbours(
     exchange : Exchange
         What `Gossip.exchange` returned for the same mixing.
     mixing_column : Mapping[str, float] | None
-        Column d of a given H, by hub id; None uses `local_metropolis`. The weight of a
-        silent neighbour goes to the diagonal.
+        Column d of a given H, by hub id; None uses `local_metropolis`. The weight of a silent
+        neighbour goes to the diagonal.
 
     Returns
     -------
@@ -69,9 +70,9 @@ def mix_with_neighbours(
     if mixing_column is None:
         column = local_metropolis(own, list(exchange.arrived.values()))
     else:
-        column = _given(own.hub, exchange, mixing_column)
+        column = _without_silent(own.hub, exchange, mixing_column)
     snapshots = {own.hub: own, **exchange.arrived}
-    # The order of the sum is by hub id, not by arrival: the same snapshots give the same bits.
+    # Sum in the order of hub ids, not of arrival: the same snapshots then give the same bits.
     hubs = sorted(column)
     factors = [column[hub] for hub in hubs]
     layout = Layout.of(own.arrays)
@@ -79,13 +80,14 @@ def mix_with_neighbours(
     return layout.arrays(mixed), {hub: column[hub] for hub in hubs}
 
 
-def _given(hub: str, exchange: Exchange, column: Mapping[str, float]) -> dict[str, float]:
+def _without_silent(hub: str, exchange: Exchange, column: Mapping[str, float]) -> dict[str, float]:
+    """Check a given column and move the weights of silent neighbours to the diagonal."""
     known = {hub, *exchange.arrived, *exchange.silent}
     stray = {j: h for j, h in column.items() if h != 0.0 and j not in known}
     if stray:
         raise ValueError(
-            f"the mixing column of hub {hub!r} gives weight to {stray}, no neighbours of it; "
-            "H must be zero off the graph's edges"
+            f"the mixing column of hub {hub!r} gives weight to {stray}, which are not its "
+            "neighbours; H must be zero off the graph's edges"
         )
     total = math.fsum(column.values())
     if not math.isclose(total, 1.0, rel_tol=0.0, abs_tol=1e-9):

@@ -1,23 +1,39 @@
-"""The hub-to-hub layer: one interface, whatever carries the snapshots.
+"""The hub-to-hub protocol: how neighbouring hubs exchange their models at a mixing.
 
-**Both ends of a link agree.** Mixing keeps the averaged model u only if a link is used on
-both sides or on neither. So a hub that has fetched and accepted a neighbour's snapshot
-confirms it to that neighbour, and one that rejects it refuses it. A link is used in a mixing
-when the hub holds the neighbour's snapshot, its own confirmation was acknowledged, and the
-neighbour's confirmation is there. All else counts as silence.
+At a mixing hub A needs the sub-network average z(B) of each neighbour B, and B needs z(A). A hub
+calls `Gossip.publish` (step 1) and `Gossip.exchange` (steps 2 to 4, with all neighbours at once):
 
-No protocol can make two ends agree with certainty over a link that may fail (the two
-generals). What remains here is small: confirmations are sent and taken only until a little
-before the deadline, and failed ones are sent again; the time left then is for
-acknowledgements alone. The ends disagree only if one acknowledgement is lost, or under way
-for longer than that time, after the other side has everything it needs.
+1. **Publish.** Each hub puts its snapshot on offer: z, the total weight of its workers, its
+   degree in the hub graph, and the number of the mixing. Each publication gets a random token.
+2. **Fetch.** A asks B for its snapshot of this mixing, and waits if B has not published it yet.
+   A checks what it gets: the run, the hub, the mixing, shapes, dtypes, finite values.
+3. **Verdict.** A sends B a confirmation (the snapshot with this token is accepted) or a refusal
+   with the reason. B records the verdict and acknowledges it.
+4. **Use.** A uses the link if it holds B's snapshot, B has acknowledged A's confirmation, and
+   B's confirmation of A's own snapshot has arrived. In every other case B counts as silent, and
+   the weight H[B, A] stays with A's own model.
+
+A deadline bounds all of this: no hub ever waits for another for longer.
+
+**Both ends of a link agree.** Mixing keeps the averaged model u only if a link is used at both
+ends or at neither; the confirmations exist for this. No protocol can guarantee agreement over a
+link that may fail (the two generals' problem). Here the remaining risk is small. Verdicts are
+sent, repeated after a failure, and accepted only until the *last call*, a little before the
+deadline. The time after the last call is for acknowledgements alone. The ends disagree only if
+an acknowledgement is lost, or takes longer than that time, after the other end has everything it
+needs.
+
+`Gossip` holds the protocol. Its subclasses carry the messages, by `_fetch`, `_deliver`,
+`_ask_status` and `close`: `mll_flower.gossip.in_process.InProcessGossip` within a process,
+`mll_flower.gossip.grpc_client.GrpcGossip` over the network. A hub's publications and the verdicts
+on them are kept in `mll_flower.gossip.ledger`. `mll_flower.gossip.local_mixing` computes the mixed
+model from the outcome of an exchange.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-import queue
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -25,6 +41,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
+from mll_flower.gossip._call_all import call_all
 from mll_flower.gossip.ledger import Ack, Ledger, Published, Verdict
 from mll_flower.gossip.results import Counters, Exchange, PeerSilent, PeerStatus
 from mll_flower.gossip.snapshot import (
@@ -40,14 +57,14 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 SETTLE = 0.5
-"""Seconds before the deadline, at most, that are kept for acknowledgements alone."""
+"""Seconds from the last call to the deadline; a quarter of the deadline if that is shorter."""
 
 RETRY_PAUSE = 0.1
 """Seconds between two attempts to reach a neighbour."""
 
 
 class Gossip(ABC):
-    """A hub's link to its neighbours.
+    """A hub's gossip with its neighbours; subclasses carry the messages.
 
     Parameters
     ----------
@@ -69,35 +86,39 @@ class Gossip(ABC):
             raise ValueError(f"hub {hub!r} is listed as its own neighbour; leave it out")
         self._ledger = Ledger(run, hub, self.neighbours, keep)
         self._status: dict[str, Any] = {}
-        self._met = dict.fromkeys(self.neighbours, "not met yet")
+        self._last_outcome = dict.fromkeys(self.neighbours, "not met yet")
         self._count_lock = threading.Lock()
         self._rejected: Counter[Rejection] = Counter()
         self._tally: Counter[str] = Counter()
         self._seconds = 0.0
 
-    # What a carrier of snapshots has to provide.
+    # What a carrier provides. Times called `until` are those of `time.monotonic`.
 
     @abstractmethod
     def _fetch(self, peer: str, mixing: int | None, until: float) -> Published:
-        """A neighbour's snapshot (None: its newest); `PeerSilent` or `RejectedSnapshot`."""
+        """Return a neighbour's snapshot of a mixing; None stands for its newest.
+
+        Waits for a mixing that the neighbour has not published yet. Raises `PeerSilent` or
+        `RejectedSnapshot`.
+        """
 
     @abstractmethod
     def _deliver(self, peer: str, verdict: Verdict, until: float) -> Ack:
-        """Tell a neighbour what became of its snapshot; `PeerSilent` if it cannot be told."""
+        """Send a neighbour the verdict on its snapshot; raise `PeerSilent` if that fails."""
 
     @abstractmethod
-    def _ask(self, peer: str, until: float) -> dict[str, Any]:
-        """A neighbour's status; `PeerSilent` if it does not answer."""
+    def _ask_status(self, peer: str, until: float) -> dict[str, Any]:
+        """Return a neighbour's status; raise `PeerSilent` if it does not answer."""
 
     @abstractmethod
     def close(self, grace: float = 0.0) -> None:
-        """Serve for `grace` seconds more, so that slower neighbours can still fetch; then stop."""
+        """Serve for `grace` more seconds, so that slower neighbours can still fetch; then stop."""
 
     # What a hub uses.
 
     @property
     def counters(self) -> Counters:
-        """Counts since the start."""
+        """Counters since the start."""
         with self._count_lock:
             return Counters(
                 exchanges=self._tally["exchanges"],
@@ -109,17 +130,17 @@ class Gossip(ABC):
             )
 
     def set_status(self, status: Mapping[str, Any]) -> None:
-        """Set what this hub answers when asked how it is (round, last loss, workers seen...)."""
+        """Set what this hub reports of itself: its round, last loss, connected workers..."""
         self._status = dict(status)
 
     def status(self) -> dict[str, Any]:
-        """This hub's status as others see it.
+        """Return this hub's status as others see it.
 
-        ``neighbours`` says of each what came of the last exchange: ``mixed``, or why it was
-        silent.
+        ``neighbours`` holds the outcome of the last exchange with each neighbour: ``mixed``, or
+        why it was silent.
         """
         own = {"run": self.run, "hub": self.hub, "mixing": self._ledger.latest}
-        return {**self._status, **own, "neighbours": self._met}
+        return {**self._status, **own, "neighbours": self._last_outcome}
 
     def publish(self, snapshot: Snapshot) -> None:
         """Offer this hub's snapshot of a mixing to the neighbours."""
@@ -133,32 +154,34 @@ class Gossip(ABC):
         mixing : int
             Number of the mixing; this hub's snapshot of it must be published.
         deadline : float
-            Seconds from now; a neighbour that is not there by then is silent.
+            Seconds from now; a neighbour that is not ready by then is silent.
 
         Returns
         -------
         Exchange
-            At the latest when the deadline has passed.
+            Which links are used, and why the others are not. Returned by the deadline.
         """
         _check_deadline(deadline)
         started = time.monotonic()
         until = started + deadline
         last_call = until - min(SETTLE, deadline / 4)
         own = self._ledger.open(mixing, last_call)
-        results = self._each(lambda peer: self._handshake(peer, own, last_call, until), until)
+        results = call_all(
+            self.neighbours, lambda peer: self._handshake(peer, own, last_call, until), until
+        )
         self._ledger.close(mixing)
-        arrived, silent, ahead = self._sort(results)
-        self._met = {peer: silent.get(peer, "mixed") for peer in self.neighbours}
-        for peer, reason in silent.items():
+        found = self._exchange_of(results)
+        self._last_outcome = {peer: found.silent.get(peer, "mixed") for peer in self.neighbours}
+        for peer, reason in found.silent.items():
             log.warning("hub %s: %s is silent at mixing %d: %s", self.hub, peer, mixing, reason)
         with self._count_lock:
             self._tally["exchanges"] += 1
-            self._tally["silent"] += len(silent)
+            self._tally["silent"] += len(found.silent)
             self._seconds += time.monotonic() - started
-        return Exchange(arrived, silent, ahead)
+        return found
 
     def fetch_latest(self, deadline: float, like: Mapping[str, Array] | None = None) -> Exchange:
-        """The neighbours' newest snapshots, whatever their mixing, to catch up after a restart.
+        """Fetch the neighbours' newest snapshots, of any mixing, to catch up after a restart.
 
         Parameters
         ----------
@@ -171,43 +194,37 @@ class Gossip(ABC):
         until = time.monotonic() + deadline
 
         def latest(peer: str) -> Snapshot:
-            found = self._persist(lambda: self._fetch(peer, None, until), until)
+            found = self._retry(lambda: self._fetch(peer, None, until), until)
             check_snapshot(found.snapshot, peer=peer, run=self.run, mixing=None, like=like)
             return found.snapshot
 
-        arrived, silent, ahead = self._sort(self._each(latest, until))
-        return Exchange(arrived, silent, ahead)
+        return self._exchange_of(call_all(self.neighbours, latest, until))
 
     def peer_status(self, timeout: float = 1.0) -> dict[str, PeerStatus]:
-        """What each neighbour says of itself, asked now."""
+        """Ask each neighbour for its status now."""
         _check_deadline(timeout)
         until = time.monotonic() + timeout
-        results = self._each(
-            lambda peer: self._persist(lambda: self._ask(peer, until), until), until
+        answers = call_all(
+            self.neighbours,
+            lambda peer: self._retry(lambda: self._ask_status(peer, until), until),
+            until,
         )
-        return {
-            peer: PeerStatus(peer, False, reason=str(result))
-            if isinstance(result, Exception)
-            else PeerStatus(
-                peer, True, _whole(result.get("mixing")), _whole(result.get("round")), "", result
-            )
-            for peer, result in results.items()
-        }
+        return {peer: PeerStatus.of(peer, answer) for peer, answer in answers.items()}
 
     def latest_mixing(self, timeout: float = 1.0) -> int | None:
-        """The newest mixing number among the reachable neighbours of this run."""
+        """Return the newest mixing number among the reachable neighbours of this run."""
         peers = self.peer_status(timeout).values()
         numbers = [p.mixing for p in peers if p.status.get("run") == self.run]
         return max((n for n in numbers if n is not None), default=None)
 
-    # How it works.
+    # How the steps of the module's docstring are done.
 
     def _handshake(self, peer: str, own: Published, last_call: float, until: float) -> Snapshot:
-        """Fetch, check, tell the peer, and hear from it; see the module's docstring."""
+        """Fetch and check a neighbour's snapshot, confirm it, and await its confirmation."""
         mixing = own.snapshot.mixing
         token = ""
         try:
-            found = self._persist(lambda: self._fetch(peer, mixing, last_call), last_call)
+            found = self._retry(lambda: self._fetch(peer, mixing, last_call), last_call)
             token = found.token
             check_snapshot(
                 found.snapshot, peer=peer, run=self.run, mixing=mixing, like=own.snapshot.arrays
@@ -219,9 +236,9 @@ class Gossip(ABC):
         if time.monotonic() >= last_call:
             raise PeerSilent("its snapshot came too late to be confirmed")
         confirmation = Verdict(self.run, mixing, token, True)
-        ack = self._persist(lambda: self._deliver(peer, confirmation, until), last_call)
-        # A peer that refuses our snapshot may end its mixing before our confirmation comes;
-        # then its refusal is the better reason.
+        ack = self._retry(lambda: self._deliver(peer, confirmation, until), last_call)
+        # Wait for the neighbour's verdict only if it took ours in time. Otherwise a refusal that
+        # is already here still explains more than the acknowledgement does.
         in_time = ack is Ack.RECORDED
         verdict = self._ledger.await_verdict(peer, mixing, last_call if in_time else 0.0)
         if verdict is not None and not verdict.accepted:
@@ -235,51 +252,25 @@ class Gossip(ABC):
         return found.snapshot
 
     def _refuse(self, peer: str, refusal: Verdict, until: float) -> None:
-        """Spare the neighbour the wait for a confirmation; if it cannot be told, it waits."""
+        """Send a refusal, so that the neighbour does not wait for a confirmation."""
         try:
             self._deliver(peer, refusal, until)
         except (PeerSilent, RejectedSnapshot) as silent:
-            log.info("hub %s: %s was not told of the refusal: %s", self.hub, peer, silent)
+            log.info("hub %s: the refusal did not reach %s: %s", self.hub, peer, silent)
 
-    def _persist(self, attempt: Callable[[], T], last_call: float) -> T:
-        """Attempt again and again until the last call; always once."""
+    def _retry(self, attempt: Callable[[], T], last_call: float) -> T:
+        """Attempt a call at least once, and again after `PeerSilent` until the last call."""
         while True:
             try:
                 return attempt()
             except PeerSilent as silent:
-                over = time.monotonic() + 2 * RETRY_PAUSE >= last_call
-                if silent.final or over or self._ledger.is_shut:
+                no_time = time.monotonic() + 2 * RETRY_PAUSE >= last_call
+                if silent.final or no_time or self._ledger.is_shut:
                     raise
                 time.sleep(RETRY_PAUSE)
 
-    def _each(self, function: Callable[[str], T], until: float) -> dict[str, T | Exception]:
-        """Call a function for every neighbour at once; what is not there in time is silence."""
-        outcomes: queue.SimpleQueue[tuple[str, T | Exception]] = queue.SimpleQueue()
-
-        def work(peer: str) -> None:
-            try:
-                outcomes.put((peer, function(peer)))
-            except (PeerSilent, RejectedSnapshot) as reason:
-                outcomes.put((peer, reason))
-            except Exception as bug:
-                log.exception("hub %s: gossip with %s failed", self.hub, peer)
-                outcomes.put((peer, bug))
-
-        for peer in self.neighbours:
-            threading.Thread(target=work, args=(peer,), name=f"gossip-{peer}", daemon=True).start()
-        results: dict[str, T | Exception] = {}
-        while len(results) < len(self.neighbours):
-            try:
-                peer, outcome = outcomes.get(timeout=max(0.0, until - time.monotonic()))
-            except queue.Empty:
-                break
-            results[peer] = outcome
-        late = PeerSilent("no answer before the deadline")
-        return {peer: results.get(peer, late) for peer in self.neighbours}
-
-    def _sort(
-        self, results: Mapping[str, Snapshot | Exception]
-    ) -> tuple[dict[str, Snapshot], dict[str, str], int | None]:
+    def _exchange_of(self, results: Mapping[str, Snapshot | Exception]) -> Exchange:
+        """Tell the neighbours that arrived from the silent ones, and count the rejections."""
         arrived: dict[str, Snapshot] = {}
         silent: dict[str, str] = {}
         ahead: list[int] = []
@@ -292,22 +283,18 @@ class Gossip(ABC):
                 self._reject(result.rejection, f"from hub {peer}: {result}")
             if isinstance(result, PeerSilent) and result.ahead is not None:
                 ahead.append(result.ahead)
-        return arrived, silent, max(ahead, default=None)
+        return Exchange(arrived, silent, max(ahead, default=None))
 
     def _reject(self, rejection: Rejection, detail: str) -> None:
         with self._count_lock:
             self._rejected[rejection] += 1
         log.warning("hub %s: rejected %s", self.hub, detail)
 
-    def _count(self, what: str, amount: int) -> None:
+    def _count(self, counter: str, amount: int) -> None:
         with self._count_lock:
-            self._tally[what] += amount
+            self._tally[counter] += amount
 
 
 def _check_deadline(deadline: float) -> None:
     if not (math.isfinite(deadline) and deadline > 0):
-        raise ValueError(f"deadline={deadline}: a hub waits for a positive number of seconds")
-
-
-def _whole(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+        raise ValueError(f"deadline={deadline}: give a positive, finite number of seconds")

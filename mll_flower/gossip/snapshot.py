@@ -1,8 +1,8 @@
-"""What a hub shows its neighbours at a mixing, and the checks before it is used.
+"""Snapshots: what a hub offers its neighbours at a mixing, and the checks before one is used.
 
-A snapshot is the sub-network average z(d) of hub d together with what the neighbours need
-to compute their column of H from local knowledge alone: the total weight of d's workers
-and d's degree in the hub graph.
+A snapshot is the sub-network average z(d) of hub d, together with what its neighbours need to
+compute their columns of H without knowing the whole network: the total weight of d's workers and
+d's degree in the hub graph.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ Array = npt.NDArray[Any]
 
 
 class Rejection(StrEnum):
-    """Why a snapshot, or a call, was turned away."""
+    """Why a snapshot or a call was turned away."""
 
     RUN = "another run"
     MIXING = "another mixing number"
-    HUB = "another hub than the connection's"
+    HUB = "a hub other than the connection's"
     KEYS = "other arrays"
     SHAPE = "another shape"
     DTYPE = "another dtype"
@@ -41,7 +41,7 @@ class Rejection(StrEnum):
 
 
 class RejectedSnapshot(Exception):
-    """A snapshot that must not be used; `rejection` says why, the text gives the values."""
+    """A snapshot that must not be used; `rejection` is the reason, the text has the values."""
 
     def __init__(self, rejection: Rejection, detail: str) -> None:
         super().__init__(f"{rejection.value}: {detail}")
@@ -57,11 +57,11 @@ class Snapshot:
     run : str
         Name of the run that all hubs of the network share.
     mixing : int
-        Number of the mixing this model is for (1 is the first).
+        Number of the mixing that this model is for (1 is the first).
     hub : str
         Id of the hub d.
     weight : float
-        Total weight of the hub's workers at this mixing: b(d) up to the common factor.
+        Total weight of the hub's workers at this mixing: b(d) up to a factor common to all hubs.
     degree : int
         Degree of the hub in the hub graph.
     arrays : Mapping[str, numpy.ndarray]
@@ -84,8 +84,8 @@ def _frozen(name: str, array: Array) -> Array:
     array = np.asarray(array)
     if array.dtype.kind not in "biufc":
         raise ValueError(
-            f"array {name!r} has dtype {array.dtype}; a model may hold booleans, integers and "
-            "floating-point numbers only"
+            f"array {name!r} has dtype {array.dtype}; a model may hold only booleans, integers "
+            "and floating-point numbers"
         )
     copy = np.array(array, dtype=array.dtype.newbyteorder("="), order="C", copy=True)
     copy.flags.writeable = False
@@ -100,18 +100,18 @@ def check_snapshot(
     mixing: int | None,
     like: Mapping[str, Array] | None,
 ) -> None:
-    """Raise `RejectedSnapshot` unless the snapshot may be mixed with one's own model.
+    """Raise `RejectedSnapshot` unless the snapshot may be mixed with the own model.
 
     Parameters
     ----------
     snapshot : Snapshot
-        What arrived.
+        The snapshot that arrived.
     peer : str
-        The hub that the connection (its certificate) says it is.
+        The hub at the other end of the connection, known by its certificate.
     run : str
-        The own run.
+        The run of the checking hub.
     mixing : int | None
-        The mixing number it must have; None accepts any (catching up after a restart).
+        The mixing number that it must have; None accepts any (to catch up after a restart).
     like : Mapping[str, numpy.ndarray] | None
         Arrays whose names, shapes and dtypes it must have; None accepts any.
     """
@@ -136,7 +136,7 @@ def _check_arrays(arrays: Mapping[str, Array], like: Mapping[str, Array]) -> Non
     if arrays.keys() != like.keys():
         missing = sorted(like.keys() - arrays.keys())
         extra = sorted(arrays.keys() - like.keys())
-        raise RejectedSnapshot(Rejection.KEYS, f"missing {missing}, not known {extra}")
+        raise RejectedSnapshot(Rejection.KEYS, f"missing {missing}, unexpected {extra}")
     for name, own in like.items():
         array = arrays[name]
         if array.shape != own.shape:

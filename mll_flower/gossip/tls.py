@@ -1,9 +1,9 @@
-"""Who a hub is: names in certificates, and the files that hold them.
+"""Names in certificates that identify a hub or the operator, and the certificates' files.
 
-A hub is known by one DNS name in its certificate's subject alternative names:
-``hub-<id>.mll``. The common name repeats the id for people to read and is never trusted.
-``operator.mll`` names the operator, who may ask for a hub's status and nothing else.
-No real host may have a name under ``.mll`` (`load_network` sees to that).
+A hub is known by one DNS name among its certificate's subject alternative names:
+``hub-<id>.mll``. The common name repeats the id for human readers and is never trusted.
+``operator.mll`` names the operator, who may ask for a hub's status and for nothing else. No real
+host may have a name under ``.mll``; a network file with such a host is refused.
 """
 
 from __future__ import annotations
@@ -13,21 +13,24 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SUFFIX = ".mll"
+"""End of all names that stand for a hub or the operator."""
+
 OPERATOR = "operator"
+"""Name of the operator, without the suffix."""
 
 
 def hub_name(hub: str) -> str:
-    """The DNS name that stands for a hub in its certificate."""
+    """Return the DNS name that stands for a hub in its certificate."""
     return f"hub-{hub}{SUFFIX}"
 
 
 def operator_name() -> str:
-    """The DNS name that stands for the operator."""
+    """Return the DNS name that stands for the operator."""
     return f"{OPERATOR}{SUFFIX}"
 
 
 def hubs_named(names: Iterable[str]) -> list[str]:
-    """Ids of the hubs that a certificate's names stand for; a good one names exactly one."""
+    """Return the ids of the hubs that a certificate names; a valid one names exactly one."""
     return [
         name.removeprefix("hub-").removesuffix(SUFFIX)
         for name in names
@@ -37,14 +40,14 @@ def hubs_named(names: Iterable[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class TlsFiles:
-    """Paths of PEM files: the network's CA, and a certificate of it with its key."""
+    """Paths of PEM files: the network's CA, and a certificate that it signed, with its key."""
 
     ca: Path
     certificate: Path
     key: Path
 
     def read(self) -> tuple[bytes, bytes, bytes]:
-        """CA, certificate and key as bytes."""
+        """Return the CA, the certificate and the key as bytes."""
         return _read(self.ca), _read(self.certificate), _read(self.key)
 
 

@@ -1,7 +1,7 @@
 """Snapshots and small messages as bytes: JSON and safetensors, never pickle.
 
-A snapshot travels as a stream: a JSON header first, then the safetensors body in chunks.
-Everything here treats what it reads as hostile.
+A snapshot is sent as a stream: first a JSON header, then the arrays as safetensors, in chunks.
+Nothing that is read here is trusted: sizes, types and checksums are checked.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from mll_flower.gossip.ledger import Published, Verdict
 from mll_flower.gossip.snapshot import RejectedSnapshot, Rejection, Snapshot
 
 CHUNK = 1 << 20
+"""Bytes of a body that travel in one message."""
+
 SMALL = 1 << 16
-"""Largest header, request or status in bytes."""
+"""Largest header, request or status, in bytes."""
 
 _HEADER_TYPES: dict[str, type | tuple[type, ...]] = {
     "run": str,
@@ -34,30 +36,30 @@ _HEADER_TYPES: dict[str, type | tuple[type, ...]] = {
 
 
 def dump(message: dict[str, Any]) -> bytes:
-    """A small message as JSON."""
+    """Return a small message as JSON."""
     return json.dumps(message, separators=(",", ":")).encode()
 
 
 def parse(data: bytes) -> dict[str, Any]:
-    """Read a small JSON message; `ValueError` if it is none."""
+    """Read a small JSON message; raise `ValueError` if it is not one."""
     if len(data) > SMALL:
         raise ValueError(f"a message of {len(data)} bytes, more than {SMALL}")
     try:
         message = json.loads(data)
     except RecursionError as error:
-        raise ValueError("JSON nested too deep") from error
+        raise ValueError("JSON that is nested too deep") from error
     if not isinstance(message, dict):
         raise ValueError(f"a JSON {type(message).__name__} instead of an object")
     return message
 
 
 def dump_body(snapshot: Snapshot) -> bytes:
-    """The arrays of a snapshot as safetensors (whose reader wants C order: snapshots have it)."""
+    """Return a snapshot's arrays as safetensors, which needs C order; snapshots keep that."""
     return safetensors.numpy.save({name: np.asarray(a) for name, a in snapshot.arrays.items()})
 
 
 def messages(published: Published) -> Iterator[bytes]:
-    """The stream that carries a snapshot."""
+    """Yield the messages that carry a snapshot: the header, then the body in chunks."""
     snapshot, body = published.snapshot, published.body
     yield dump(
         {
@@ -77,7 +79,7 @@ def messages(published: Published) -> Iterator[bytes]:
 
 
 def check_header(header: dict[str, Any], max_bytes: int) -> None:
-    """Raise `RejectedSnapshot` for a header that is incomplete or announces too much."""
+    """Raise `RejectedSnapshot` if a header is incomplete or announces too many bytes."""
     for key, kind in _HEADER_TYPES.items():
         if not isinstance(header.get(key), kind) or isinstance(header.get(key), bool):
             raise RejectedSnapshot(Rejection.GARBLED, f"header with {key} = {header.get(key)!r}")
@@ -88,7 +90,7 @@ def check_header(header: dict[str, Any], max_bytes: int) -> None:
 
 
 def read_snapshot(header: dict[str, Any], chunks: Iterable[bytes]) -> Published:
-    """Read the body that a checked header announces; never more bytes than it says."""
+    """Read the body that a checked header announces, and no more bytes than that."""
     announced: int = header["bytes"]
     parts: list[bytes] = []
     digest = hashlib.sha256()
@@ -112,18 +114,18 @@ def read_snapshot(header: dict[str, Any], chunks: Iterable[bytes]) -> Published:
             header["run"], header["mixing"], header["hub"], weight, header["degree"], arrays
         )
     except Exception as error:
-        # The reader raises whatever the bytes provoke; all of it means the same.
+        # What the reader raises depends on the bytes; it always means the same.
         raise RejectedSnapshot(Rejection.GARBLED, f"{type(error).__name__}: {error}") from error
     return Published(snapshot, header["token"])
 
 
 def dump_verdict(verdict: Verdict) -> bytes:
-    """A verdict as JSON."""
+    """Return a verdict as JSON."""
     return dump({**vars(verdict), "reason": verdict.reason[:500]})
 
 
 def parse_verdict(data: bytes) -> Verdict:
-    """Read a verdict; `ValueError` if it is none."""
+    """Read a verdict; raise `ValueError` if it is not one."""
     message = parse(data)
     verdict = Verdict(
         run=message.get("run", ""),
@@ -133,5 +135,5 @@ def parse_verdict(data: bytes) -> Verdict:
         reason=str(message.get("reason", ""))[:500],
     )
     if not (isinstance(verdict.mixing, int) and isinstance(verdict.run, str)):
-        raise ValueError(f"no verdict: {message}")
+        raise ValueError(f"not a verdict: {message}")
     return verdict

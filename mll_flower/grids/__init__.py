@@ -1,1 +1,4 @@
-"""Rounds on Flower's grids: deadlines, absences, who a node is, and a grid in this process."""
+"""Flower grids: rounds with a deadline, absent workers, node identities, an in-process grid.
+
+A Flower grid is the server side's way to send messages to nodes and to receive their replies.
+"""

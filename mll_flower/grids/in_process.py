@@ -1,7 +1,7 @@
-"""A grid without Flower's runtime: the nodes' ClientApp runs where the messages are sent.
+"""A grid without Flower's runtime: the nodes' ClientApp runs in the process of the server side.
 
-For experiments and tests of many short runs. The loop, the strategy and the ClientApp are
-those of ``flwr run``; only Ray and its start-up are left out.
+For experiments and tests with many short runs. The server's loop, the strategy and the ClientApp
+are those of ``flwr run``; only Ray and its start-up are left out.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from flwr.supercore.task_identity import TaskIdentity
 
 
 class InProcessGrid(Grid):
-    """Nodes that run in this process, one after another.
+    """A grid whose nodes run in this process, one after another.
 
     Parameters
     ----------
     app : ClientApp
         The nodes' app.
     nodes : int
-        Number of nodes; their node config has ``partition-id`` and ``num-partitions``.
+        Number of nodes. The node config of each has ``partition-id`` and ``num-partitions``.
     run_config : Mapping
         The run config that the app sees.
     """
 
     def __init__(self, app: ClientApp, nodes: int, run_config: Mapping[str, object]) -> None:
         self.app = app
-        # Flower's runtime sets these for the messages that a process makes.
+        # Every new message reads these; in Flower's runtime the runtime sets them.
         TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, SUPERLINK_NODE_ID
         config: UserConfig = dict(run_config)  # type: ignore[arg-type]
         self._contexts = {
@@ -49,11 +49,11 @@ class InProcessGrid(Grid):
         self._replies: dict[str, Message] = {}
 
     def set_run(self, run: Run) -> None:
-        """Do nothing: there is one run."""
+        """Do nothing: this grid has only one run."""
 
     @property
     def run(self) -> Run:
-        """The one run."""
+        """The only run."""
         return Run.create_empty(run_id=1)
 
     def create_message(
@@ -68,11 +68,11 @@ class InProcessGrid(Grid):
         return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
 
     def get_node_ids(self) -> Iterable[int]:
-        """Return the nodes: 1, 2, ..."""
+        """Return the node ids: 1, 2, ..."""
         return list(self._contexts)
 
     def push_messages(self, messages: Iterable[Message]) -> Sequence[str]:
-        """Run the app on each message."""
+        """Run the app on each message and keep its reply."""
         ids = []
         for message in messages:
             message.metadata.__dict__["_message_id"] = str(uuid4())
@@ -80,7 +80,7 @@ class InProcessGrid(Grid):
             try:
                 reply = self.app(message, context)
             except Exception as error:
-                # As in Flower's runtime: a ClientApp that raises is an error reply.
+                # As in Flower's runtime: a ClientApp that raises gives an error reply.
                 reason = f"{type(error).__name__}: {error}"
                 cause = Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason)
                 reply = Message(cause, reply_to=message)
@@ -89,11 +89,11 @@ class InProcessGrid(Grid):
         return ids
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
-        """Take the replies that are there."""
+        """Return the replies to these messages; each can be pulled once."""
         return [self._replies.pop(i) for i in message_ids if i in self._replies]
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> list[Message]:
-        """Run the app on each message and return its replies."""
+        """Run the app on each message and return the replies."""
         return self.pull_messages(self.push_messages(messages))

@@ -1,7 +1,7 @@
-"""Who is this node? One question to every node, and its answer in a ClientApp.
+"""Node identities: the server side asks each node for its node config, and a ClientApp answers.
 
-Flower's server side sees no node config. A ClientApp that calls `answer_identity` tells
-its node config when asked, with one line and nothing else changed.
+Flower's server side cannot see the node config, which says for example which hub a node belongs
+to. `answer_identity` makes a ClientApp report it on request; the rest of the app stays as it is.
 """
 
 from __future__ import annotations
@@ -21,21 +21,23 @@ from mll_flower.grids.absences import absence_of
 from mll_flower.grids.deadline import DeadlineGrid
 
 QUERY = "query.mll_identity"
+"""Message type of the question."""
 
 Identity = dict[str, Any]
+"""A node's node config, and what its app adds to it."""
 
 
 def answer_identity(
     app: ClientApp, extra: Callable[[Context], Mapping[str, ConfigRecordValues]] | None = None
 ) -> None:
-    """Make a ClientApp answer with its node config.
+    """Make a ClientApp report its node config when asked.
 
     Parameters
     ----------
     app : ClientApp
         The app to register the answer with.
     extra : callable, optional
-        More to tell, such as the number of local examples.
+        Returns further values to report, such as the number of local examples.
     """
 
     @app.query("mll_identity")
@@ -48,12 +50,32 @@ def answer_identity(
 
 
 def ask_identity(grid: Grid, nodes: list[int], timeout: float) -> dict[int, Identity]:
-    """Ask nodes who they are; an error names those that do not answer."""
+    """Ask nodes for their identities.
+
+    Parameters
+    ----------
+    grid : Grid
+        The grid that connects the nodes.
+    nodes : list of int
+        Ids of the nodes to ask.
+    timeout : float
+        Seconds that the nodes have to answer.
+
+    Returns
+    -------
+    dict
+        The identity of each node, by node id.
+
+    Raises
+    ------
+    RuntimeError
+        If a node does not answer, or answers with an error.
+    """
     messages = [Message(RecordDict(), node, QUERY) for node in nodes]
     answers: dict[int, Identity] = {}
     silent: dict[int, str] = {}
     if isinstance(grid, DeadlineGrid):
-        grid = grid.grid  # this question has a deadline of its own
+        grid = grid.grid  # the timeout of this question replaces the deadline of rounds
     for reply in DeadlineGrid(grid, timeout).send_and_receive(messages):
         node = reply.metadata.src_node_id
         if reply.has_error():
@@ -72,7 +94,29 @@ def ask_identity(grid: Grid, nodes: list[int], timeout: float) -> dict[int, Iden
 def wait_for_nodes(
     grid: Grid, expected: int, timeout: float, among: Container[int] | None = None
 ) -> list[int]:
-    """Wait until ``expected`` nodes (of ``among``) are connected; else say how many came."""
+    """Wait until at least ``expected`` nodes are connected.
+
+    Parameters
+    ----------
+    grid : Grid
+        The grid to ask for its nodes.
+    expected : int
+        Number of nodes to wait for.
+    timeout : float
+        Seconds to wait.
+    among : container of int, optional
+        Count only nodes with these ids.
+
+    Returns
+    -------
+    list of int
+        Ids of the nodes, sorted.
+
+    Raises
+    ------
+    RuntimeError
+        If fewer nodes are connected when the time is up.
+    """
     end = time.monotonic() + timeout
     announced = -1
     while True:

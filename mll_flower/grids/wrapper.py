@@ -1,4 +1,4 @@
-"""A grid that passes everything on to another one: the base of grids that change one part."""
+"""A grid that passes every call on to another grid: the base of grids that change one part."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from flwr.supercore.run import Run
 
 
 class GridWrapper(Grid):
-    """A grid that passes everything on to another one: a base for grids that change a part.
+    """Passes every call on to another grid; subclasses override what they change.
 
     Parameters
     ----------
@@ -39,15 +39,15 @@ class GridWrapper(Grid):
         group_id: str,
         ttl: float | None = None,
     ) -> Message:
-        """Create a message."""
-        return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
+        """Create a message with the wrapped grid."""
+        return self.grid.create_message(content, message_type, dst_node_id, group_id, ttl)
 
     def get_node_ids(self) -> Iterable[int]:
-        """Get the nodes of the wrapped grid."""
+        """Return the node ids of the wrapped grid."""
         return self.grid.get_node_ids()
 
     def get_nodes(self) -> Iterable[NodeInfo]:
-        """Get the nodes of the wrapped grid."""
+        """Return the nodes of the wrapped grid."""
         return self.grid.get_nodes()
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:

@@ -57,7 +57,7 @@ def test_random_graphs_depend_on_the_seed(name: str) -> None:
     assert edges(hub_graph(name, 20, 1)) != edges(hub_graph(name, 20, 2))
 
 
-def test_a_graph_of_integers_keeps_their_order_and_is_not_shared() -> None:
+def test_integer_nodes_are_numbered_in_their_order_and_the_graph_is_a_copy() -> None:
     source = nx.Graph([(30, 10), (10, 20)])
     graph = hub_graph(source, 3)
     assert edges(graph) == {(0, 2), (0, 1)}
@@ -67,7 +67,7 @@ def test_a_graph_of_integers_keeps_their_order_and_is_not_shared() -> None:
         graph.add_edge(1, 2)
 
 
-def test_a_graph_of_names_keeps_the_order_of_its_nodes() -> None:
+def test_named_nodes_are_numbered_as_they_were_added() -> None:
     source = nx.Graph()
     source.add_nodes_from(["rome", "oslo", "bern"])
     source.add_edges_from([("bern", "rome"), ("bern", "oslo")])
@@ -75,7 +75,7 @@ def test_a_graph_of_names_keeps_the_order_of_its_nodes() -> None:
 
 
 def write(graph: nx.Graph, path: Path, form: str) -> Path:
-    """Write a graph in one of the forms that can be read."""
+    """Write a graph in one of the formats that can be read; return the file."""
     if form == "graphml":
         nx.write_graphml(graph, path := path / "g.graphml")
     elif form.startswith("node-link"):
@@ -108,10 +108,10 @@ FORMS = [
 @pytest.mark.parametrize("form", FORMS)
 @given(graph=hub_graphs(min_hubs=2), shuffle=st.randoms(use_true_random=False))
 @settings(max_examples=25, deadline=None)
-def test_files_give_back_the_graph(
+def test_a_saved_graph_is_read_as_the_same_graph(
     form: str, tmp_path_factory: pytest.TempPathFactory, graph: nx.Graph, shuffle
 ) -> None:
-    # Nodes and edges are written in any order: a hub's number is its label, not its place.
+    # Nodes and edges are written in random order: a hub's number is its label, not its place.
     nodes, pairs = list(graph.nodes), list(graph.edges)
     shuffle.shuffle(nodes)
     shuffle.shuffle(pairs)
@@ -119,11 +119,11 @@ def test_files_give_back_the_graph(
     source.add_nodes_from(nodes)
     source.add_edges_from(pairs)
     path = write(source, tmp_path_factory.mktemp("graph"), form)
-    for given_as in (path, str(path)):
-        assert edges(hub_graph(given_as, len(graph))) == edges(graph)
+    for source_file in (path, str(path)):
+        assert edges(hub_graph(source_file, len(graph))) == edges(graph)
 
 
-def test_edge_list_of_names(tmp_path: Path) -> None:
+def test_edge_list_with_names(tmp_path: Path) -> None:
     path = tmp_path / "towns.edges"
     path.write_text("# the towns\nrome bern\n\noslo,bern\n")
     assert edges(hub_graph(path, 3)) == {(0, 1), (1, 2)}

@@ -1,4 +1,4 @@
-"""The network: shares, named rates, and files."""
+"""Networks: shares, named rates, and files."""
 
 from __future__ import annotations
 
@@ -59,15 +59,6 @@ def test_a_network_is_frozen() -> None:
     np.testing.assert_array_equal(network.w, [1, 1])
 
 
-def test_with_weights_changes_nothing_else() -> None:
-    network = HubNetwork.build(hubs=2, workers_per_hub=2, rates="uniform")
-    heavier = network.with_weights([1, 2, 3, 4])
-    np.testing.assert_array_equal(heavier.w, [1, 2, 3, 4])
-    np.testing.assert_array_equal(heavier.p, network.p)
-    np.testing.assert_array_equal(network.w, 1)
-    assert heavier.graph is network.graph
-
-
 def test_hubs_come_from_a_graph_or_from_a_list() -> None:
     assert HubNetwork.build(graph=nx.path_graph(4), workers_per_hub=2).workers == 8
     assert HubNetwork.build(workers_per_hub=[1, 2, 3]).hubs == 3
@@ -88,7 +79,7 @@ def test_named_rates_of_two_hubs_of_ten(name: str, expected: list[float]) -> Non
     np.testing.assert_allclose(network.p, expected)
 
 
-def test_one_rate_for_all_and_one_a_worker() -> None:
+def test_one_rate_for_all_and_one_rate_per_worker() -> None:
     np.testing.assert_array_equal(HubNetwork.build(hubs=3, rates=0.3).p, [0.3] * 3)
     np.testing.assert_array_equal(HubNetwork.build(hubs=2, rates=[0.3, 1]).p, [0.3, 1])
     np.testing.assert_array_equal(HubNetwork.build(hubs=2, rates=1).p, [1, 1])
@@ -97,7 +88,7 @@ def test_one_rate_for_all_and_one_a_worker() -> None:
 @pytest.mark.parametrize("suffix", [".toml", ".json"])
 @given(network=networks())
 @quick
-def test_files_give_back_the_network(
+def test_a_saved_network_loads_as_the_same_network(
     suffix: str, tmp_path_factory: pytest.TempPathFactory, network: HubNetwork
 ) -> None:
     path = tmp_path_factory.mktemp("network") / f"network{suffix}"
@@ -107,7 +98,7 @@ def test_files_give_back_the_network(
     assert_same(HubNetwork.from_dict(network.to_dict()), network)
 
 
-def test_files_are_real_toml_and_json(tmp_path: Path) -> None:
+def test_files_are_valid_toml_and_json(tmp_path: Path) -> None:
     network = HubNetwork.build(hubs=3, graph="star", weights=[1, 2, 3])
     network.save(tmp_path / "n.toml")
     network.save(tmp_path / "n.json")
@@ -115,7 +106,7 @@ def test_files_are_real_toml_and_json(tmp_path: Path) -> None:
     assert data == json.loads((tmp_path / "n.json").read_text()) == network.to_dict()
 
 
-def test_a_file_may_say_what_build_takes(tmp_path: Path) -> None:
+def test_a_file_may_hold_the_arguments_of_build(tmp_path: Path) -> None:
     path = tmp_path / "n.toml"
     path.write_text('hubs = 6\nworkers_per_hub = 2\ngraph = "erdos-renyi"\nseed = 4\nrates = 0.7\n')
     expected = HubNetwork.build(hubs=6, workers_per_hub=2, graph="erdos-renyi", seed=4, rates=0.7)

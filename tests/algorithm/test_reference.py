@@ -1,4 +1,4 @@
-"""The readable twin against an independent matrix form and against known algorithms."""
+"""The readable Algorithm 1 against a matrix form and against known algorithms."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def coin_table(network: HubNetwork, K: int, seed: int) -> np.ndarray:
 
 
 def matrix_form(gradient, network, H, tau, q, eta, theta, x0) -> np.ndarray:
-    """X <- (X - eta G) T_k, with the paper's V and Z; models are columns."""
+    """Run X <- (X - eta G) T_k with the paper's V and Z; models are columns."""
     V, Z = operators(network, H)
     X = np.tile(np.asarray(x0)[:, None], network.workers)
     history = [X.copy()]
@@ -82,7 +82,7 @@ def test_equals_the_matrix_form_over_hundreds_of_slots(tau: int, q: int) -> None
     found = mll_sgd(gradient, network, H, tau, q, 0.05, theta, np.ones(DIMENSION))
     expected = matrix_form(gradient, network, H, tau, q, 0.05, theta, np.ones(DIMENSION))
     np.testing.assert_allclose(found.workers, expected.transpose(0, 2, 1), rtol=0, atol=1e-10)
-    # The hubs hold what their workers get, from each average on until the next.
+    # From one average to the next the hubs hold the model that they gave their workers.
     for k in range(0, 501, tau):
         np.testing.assert_allclose(found.hubs[k][network.hub_of], found.workers[k], atol=1e-12)
         np.testing.assert_allclose(network.b @ found.hubs[k], found.average[k], atol=1e-12)
@@ -122,7 +122,7 @@ def test_the_averaged_model_moves_by_the_averaged_gradients() -> None:
         np.testing.assert_allclose(found.average[k], u, rtol=0, atol=1e-12)
 
 
-def test_gradients_are_asked_for_only_when_a_step_is_taken() -> None:
+def test_gradients_are_computed_only_when_a_step_is_taken() -> None:
     network = HubNetwork.build(hubs=2, workers_per_hub=2)
     asked = []
 
@@ -144,7 +144,7 @@ def test_step_size_may_depend_on_the_slot() -> None:
     np.testing.assert_allclose(found.average[:, 0], [0, -1, -1.5, -1.5 - 1 / 3])
 
 
-# The presets: each is a choice of values that reduces to an algorithm known by itself.
+# The presets: each is a choice of values for which MLL-SGD is another known algorithm.
 
 
 def run(network: HubNetwork, tau: int, q: int, K: int, theta=None, rule: str = "auto"):
@@ -154,7 +154,7 @@ def run(network: HubNetwork, tau: int, q: int, K: int, theta=None, rule: str = "
     return gradient, H, mll_sgd(gradient, network, H, tau, q, 0.1, theta, np.ones(DIMENSION))
 
 
-def test_distributed_sgd_is_one_model_and_the_mean_gradient() -> None:
+def test_distributed_sgd_moves_one_model_by_the_mean_gradient() -> None:
     gradient, _, found = run(HubNetwork.build(hubs=1, workers_per_hub=5), tau=1, q=1, K=200)
     x = np.ones(DIMENSION)
     for k in range(1, 201):
@@ -164,7 +164,7 @@ def test_distributed_sgd_is_one_model_and_the_mean_gradient() -> None:
 
 
 def local_sgd(gradient, workers: int, tau: int, rounds: int, shares=None) -> list[np.ndarray]:
-    """Everybody takes tau steps from the common model; then the models are averaged."""
+    """All workers take tau steps from the common model; then the models are averaged."""
     shares = np.full(workers, 1 / workers) if shares is None else shares
     common, history = np.ones(DIMENSION), []
     for r in range(rounds):
@@ -198,15 +198,15 @@ def test_fedavg_weights_by_examples() -> None:
 
 @pytest.mark.parametrize("graph", ["complete", "star"])
 def test_hl_sgd_averages_locally_then_globally(graph: str) -> None:
-    hubs, each, tau, q = 3, 2, 4, 3
-    network = HubNetwork.build(hubs=hubs, workers_per_hub=each, graph=graph)
+    hubs, tau, q = 3, 4, 3
+    network = HubNetwork.build(hubs=hubs, workers_per_hub=2, graph=graph)
     gradient, H, found = run(network, tau, q, K=tau * q * 10)
     cluster = [np.ones(DIMENSION)] * hubs
     for r in range(1, q * 10 + 1):
         means = []
         for d in range(hubs):
             models = []
-            for i in (each * d, each * d + 1):
+            for i in (2 * d, 2 * d + 1):
                 x = cluster[d]
                 for k in range((r - 1) * tau + 1, r * tau + 1):
                     x = x - 0.1 * gradient(i, k, x)
@@ -214,14 +214,14 @@ def test_hl_sgd_averages_locally_then_globally(graph: str) -> None:
             means.append(np.mean(models, axis=0))
         if r % q == 0 and graph == "complete":
             means = [np.mean(means, axis=0)] * hubs
-        elif r % q == 0:  # the star's hubs meet in the middle one, as far as H lets them
+        elif r % q == 0:  # on a star, H mixes the outer hubs only with the middle one
             means = [sum(H[j, d] * means[j] for j in range(hubs)) for d in range(hubs)]
         cluster = means
         np.testing.assert_allclose(found.hubs[r * tau], cluster, rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("tau", [1, 4])
-def test_cooperative_sgd_mixes_single_workers_with_w(tau: int) -> None:
+def test_cooperative_sgd_mixes_single_workers_by_w(tau: int) -> None:
     network = HubNetwork.build(hubs=6, workers_per_hub=1, graph="ring")
     gradient, W, found = run(network, tau, q=1, K=200, rule="metropolis")
     np.testing.assert_allclose(network.a, 1 / 6)
@@ -234,7 +234,7 @@ def test_cooperative_sgd_mixes_single_workers_with_w(tau: int) -> None:
 
 
 def test_wait_for_all_is_local_sgd_on_a_slower_clock() -> None:
-    # Slow workers take their tau steps too; only the slots at which rounds end change.
+    # Slow workers take their tau steps too; only the slots at which rounds end differ.
     network = HubNetwork.build(hubs=1, workers_per_hub=4, rates=[1, 0.5, 0.3, 0.8])
     tau, seed = 5, 2
     clock = list(rounds(network, tau, 1, slots=300, seed=seed, wait_for_all=True))

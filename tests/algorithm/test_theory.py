@@ -1,4 +1,4 @@
-"""The bound and the step-size condition against the formulas typed out by hand."""
+"""The bound and the step-size condition against formulas written out by hand."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.random_networks import networks
 fast = HubNetwork.build(workers_per_hub=[2, 1], weights=[1, 3, 4], rates=[0.7, 0.8, 1.0])
 
 
-def test_gamma_is_the_proofs() -> None:
+def test_gamma_is_that_of_the_proof() -> None:
     # 1/(1 - 1/4) + 2/(1/2) + (1/2)/(1/4); the theorem's first term would be half of that.
     assert gamma(0.5) == pytest.approx(4 / 3 + 4 + 2, rel=1e-15)
     assert gamma(0.0) == 3
@@ -54,20 +54,20 @@ def test_bound_by_hand() -> None:
     )
 
 
-def test_the_limit_is_the_limit() -> None:
+def test_the_bound_tends_to_its_limit() -> None:
     at = [bound(fast, 0.4, 4, 2, 0.01, Problem(), slots=10**k)["total"] for k in (3, 5, 7, 9)]
     limit = bound(fast, 0.4, 4, 2, 0.01, Problem())
     gaps = [abs(value - limit["total"]) for value in at]
     assert gaps == sorted(gaps, reverse=True)
     assert at[-1] == pytest.approx(limit["total"], rel=1e-5)
     assert limit["start"] == 0
-    # K -> infinity leaves q^2 tau^2 of the mixing term.
+    # For K -> infinity the factor q^2 tau^2 remains in the mixing term.
     squares = 0.4**2 / (1 - 0.4**2) + 0.8 / 0.6 + 1 / 0.36
     P = float(fast.a @ fast.p)
     assert limit["mixing"] == pytest.approx(4 * 0.01**2 * 64 * squares * P)
 
 
-def test_distributed_sgd_keeps_only_the_terms_of_sgd() -> None:
+def test_for_distributed_sgd_only_the_terms_of_sgd_remain() -> None:
     network = HubNetwork.build(hubs=1, workers_per_hub=4)
     found = bound(network, 0.0, 1, 1, 0.1, Problem(L=2, sigma2=3, gap=5), slots=100)
     assert found["start"] == pytest.approx(2 * 5 / (0.1 * 100))
@@ -75,7 +75,7 @@ def test_distributed_sgd_keeps_only_the_terms_of_sgd() -> None:
     assert found["drift"] == 0
 
 
-def test_fewer_slots_than_one_mixing_period_have_no_mixing_term() -> None:
+def test_without_a_mixing_in_the_slots_the_mixing_term_is_zero() -> None:
     assert bound(fast, 0.5, 8, 4, 0.01, Problem(), slots=16)["mixing"] == 0
 
 
@@ -92,7 +92,7 @@ def test_condition_by_hand(beta: float) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
-def test_condition_with_beta_above_one_keeps_what_the_proof_drops() -> None:
+def test_condition_with_beta_above_one_keeps_the_term_that_the_proof_drops() -> None:
     eta, p = 0.01, 1.0
     network = HubNetwork.build(hubs=1, rates=p)
     # 4 (p (beta - 1) + 2) = 16 at beta = 3, in place of 8; Gamma(0) = 3.
@@ -109,7 +109,7 @@ def test_condition_with_beta_above_one_keeps_what_the_proof_drops() -> None:
     fast_enough=st.booleans(),
 )
 @settings(max_examples=100, deadline=None)
-def test_largest_step_size_meets_the_condition_and_more_does_not(
+def test_the_largest_step_size_meets_the_condition_and_a_larger_one_does_not(
     network, tau, q, L, beta, fast_enough
 ) -> None:
     if fast_enough:
@@ -133,7 +133,7 @@ def test_largest_step_size_exists_for_fast_workers() -> None:
     assert "every rate is above" in explain_condition(network)
 
 
-def test_no_step_size_for_a_slow_worker_and_why() -> None:
+def test_no_step_size_exists_for_a_slow_worker_and_the_reason_is_given() -> None:
     assert pytest.approx(2 - math.sqrt(2)) == SLOWEST_RATE
     network = HubNetwork.build(hubs=2, workers_per_hub=2, rates=[0.9, 0.5, 0.3, 1.0])
     assert largest_step_size(network, 0.0, 1, 1, Problem()) is None
@@ -144,6 +144,6 @@ def test_no_step_size_for_a_slow_worker_and_why() -> None:
 
 
 @pytest.mark.parametrize("nudge", [-1e-9, 1e-9])
-def test_the_threshold_itself(nudge: float) -> None:
+def test_the_slowest_rate_is_the_exact_threshold(nudge: float) -> None:
     network = HubNetwork.build(hubs=1, rates=SLOWEST_RATE + nudge)
     assert (largest_step_size(network, 0.0, 1, 1, Problem()) is None) == (nudge < 0)

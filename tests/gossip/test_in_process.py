@@ -1,4 +1,4 @@
-"""The protocol without a network: ledgers, silence, refusals, catching up."""
+"""The protocol between hubs of one process: silence, refusals, catching up, agreement."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 
 from mll_flower.gossip import InProcessBoard, InProcessGossip, Rejection, mix_with_neighbours
-from mll_flower.gossip.ledger import Ack, Ledger, Missing, Published, Verdict
 from tests.support.gossip_hubs import (
     PATH,
     REJECTED_AS,
     RUN,
     SNAPSHOT_FAULTS,
     Fault,
-    averaged,
+    check_models,
     exchange_all,
     expected,
     model,
+    publish,
     snapshot,
     spoil,
 )
@@ -35,19 +35,12 @@ class Trio:
         self.hubs = {h: InProcessGossip(self.board, h, n, RUN) for h, n in neighbours.items()}
 
     def publish(self, mixing: int = 1) -> None:
-        for name, hub in self.hubs.items():
-            hub.publish(snapshot(name, mixing))
+        publish(list(self.hubs.values()), mixing)
 
     def check(self, links: tuple[tuple[str, str], ...], mixing: int = 1, deadline: float = 5.0):
-        """Exchange; every model must be the one that these links give, and u stay."""
+        """Exchange; each hub must get the model that these links give, and u must not change."""
         found = exchange_all(list(self.hubs.values()), mixing, deadline)
-        mixed = {h: mix_with_neighbours(snapshot(h, mixing), found[h])[0] for h in self.hubs}
-        for hub, arrays in mixed.items():
-            for name, array in expected(links, hub).items():
-                np.testing.assert_allclose(arrays[name], array, atol=1e-12)
-        u, before = averaged(mixed), averaged({h: model(h) for h in mixed})
-        for name in u:
-            np.testing.assert_allclose(u[name], before[name], atol=1e-12)
+        check_models(found, links)
         return found
 
 
@@ -59,7 +52,7 @@ def trio() -> Iterator[Trio]:
         hub.close()
 
 
-def test_all_mix(trio: Trio) -> None:
+def test_all_hubs_mix(trio: Trio) -> None:
     trio.publish()
     found = trio.check(PATH)
     assert all(not exchange.silent for exchange in found.values())
@@ -102,7 +95,7 @@ def test_a_link_cut_one_way_is_dropped_on_both_ends(trio: Trio, caller: str) -> 
     "fault",
     [f for f in SNAPSHOT_FAULTS if f not in (Fault.OTHER_RUN, Fault.REPLAYED, Fault.OTHER_HUB)],
 )
-def test_a_bad_snapshot_is_refused_and_harmless(trio: Trio, fault: Fault) -> None:
+def test_a_faulty_snapshot_is_refused_and_harmless(trio: Trio, fault: Fault) -> None:
     for name in "ab":
         trio.hubs[name].publish(snapshot(name))
     trio.hubs["c"].publish(spoil(snapshot("c"), fault))
@@ -127,13 +120,13 @@ def test_another_run_is_refused(trio: Trio) -> None:
     assert trio.hubs["b"].counters.rejected == {Rejection.RUN: 1}
 
 
-def test_a_hub_that_fell_behind_is_told_how_far(trio: Trio) -> None:
+def test_a_hub_that_fell_behind_learns_the_newest_mixing(trio: Trio) -> None:
     for mixing in (1, 2, 3):
         trio.hubs["b"].publish(snapshot("b", mixing))
     trio.hubs["a"].publish(snapshot("a"))
-    found = trio.hubs["a"].exchange(1, 30.0)  # at once, not after 30 s
+    found = trio.hubs["a"].exchange(1, 30.0)  # returns at once, not after 30 s
     assert found.ahead == 3
-    assert "past mixing 1" in found.silent["b"]
+    assert found.silent["b"] == "is already past mixing 1, at 3"
     assert trio.hubs["a"].latest_mixing() == 3
     newest = trio.hubs["a"].fetch_latest(1.0, like=model("a"))
     assert newest.arrived["b"].mixing == 3
@@ -153,8 +146,8 @@ def test_a_late_hub_does_not_mix_with_one_that_has_gone_on(trio: Trio) -> None:
     assert set(found["b"].arrived) == {"c"}
 
 
-def test_both_ends_agree_however_late_the_other_comes() -> None:
-    """One end starts 1 s before its deadline, the other at any time before that."""
+def test_both_ends_agree_however_late_one_of_them_starts() -> None:
+    """a has a deadline of 1 s; b starts between 0 and 1.1 s after a."""
 
     def meet(delay: float, agreed: dict[float, tuple[bool, bool]]) -> None:
         board = InProcessBoard()
@@ -181,7 +174,7 @@ def test_both_ends_agree_however_late_the_other_comes() -> None:
     assert agreed[1.1] == (False, False)
 
 
-def test_status_and_catch_up_when_nobody_is_there() -> None:
+def test_status_and_catching_up_when_the_neighbour_is_missing_or_new() -> None:
     board = InProcessBoard()
     alone = InProcessGossip(board, "a", "b", RUN)
     assert alone.latest_mixing(0.2) is None
@@ -191,10 +184,10 @@ def test_status_and_catch_up_when_nobody_is_there() -> None:
     other.set_status({"round": 7, "loss": 0.5})
     status = alone.peer_status()["b"]
     assert (status.reachable, status.mixing, status.round) == (True, None, 7)
-    assert alone.fetch_latest(5.0).silent == {"b": "has published nothing for it"}
+    assert alone.fetch_latest(5.0).silent == {"b": "has published nothing yet"}
 
 
-def test_the_board_and_the_constructor_refuse_nonsense() -> None:
+def test_the_board_and_the_constructor_refuse_impossible_hubs() -> None:
     board = InProcessBoard()
     InProcessGossip(board, "a", "b", RUN)
     with pytest.raises(ValueError, match="already"):
@@ -210,71 +203,3 @@ def test_deadlines_are_positive_and_finite(trio: Trio, deadline: float) -> None:
     trio.publish()
     with pytest.raises(ValueError, match="deadline"):
         trio.hubs["a"].exchange(1, deadline)
-
-
-class TestLedger:
-    @pytest.fixture
-    def ledger(self) -> Ledger:
-        ledger = Ledger(RUN, "a", ["b"])
-        ledger.publish(snapshot("a"))
-        return ledger
-
-    def verdict(self, ledger: Ledger, **changes) -> Verdict:
-        found = ledger.wait_for(None, 0.0)
-        assert isinstance(found, Published)
-        fields = {"run": RUN, "mixing": 1, "token": found.token, "accepted": True} | changes
-        return Verdict(**fields)
-
-    def test_two_snapshots_are_kept(self, ledger: Ledger) -> None:
-        ledger.publish(snapshot("a", 2))
-        assert isinstance(ledger.wait_for(1, 0.0), Published)
-        ledger.publish(snapshot("a", 3))
-        assert ledger.wait_for(1, 0.0) is Missing.GONE
-        assert isinstance(ledger.wait_for(2, 0.0), Published)
-        assert ledger.wait_for(4, 0.0) is Missing.NOT_YET
-        assert ledger.latest == 3
-
-    def test_snapshots_are_published_once_and_in_order(self, ledger: Ledger) -> None:
-        ledger.publish(snapshot("a"))  # the very same again is harmless
-        with pytest.raises(ValueError, match="immutable"):
-            ledger.publish(snapshot("a", weight=9.0))
-        with pytest.raises(ValueError, match="only grow"):
-            ledger.publish(snapshot("a", 0))
-        with pytest.raises(ValueError, match="its own model only"):
-            ledger.publish(snapshot("b", 2))
-
-    def test_a_confirmation_sent_twice_is_acknowledged_twice(self, ledger: Ledger) -> None:
-        verdict = self.verdict(ledger)
-        assert ledger.record("b", verdict) is Ack.RECORDED
-        ledger.close(1)
-        # The first acknowledgement may have been lost; the answer must not change.
-        assert ledger.record("b", verdict) is Ack.RECORDED
-
-    def test_after_the_last_call_nothing_is_taken(self, ledger: Ledger) -> None:
-        ledger.open(1, time.monotonic() - 0.01)
-        assert ledger.record("b", self.verdict(ledger)) is Ack.CLOSED
-
-    def test_a_confirmation_of_what_was_before_a_restart_is_unknown(self, ledger: Ledger) -> None:
-        before = self.verdict(ledger)
-        again = Ledger(RUN, "a", ["b"])
-        again.publish(snapshot("a"))
-        assert again.record("b", before) is Ack.UNKNOWN
-
-    @pytest.mark.parametrize(
-        ("changes", "ack"),
-        [({"run": "x"}, Ack.UNKNOWN), ({"mixing": 2}, Ack.UNKNOWN), ({"mixing": 0}, Ack.CLOSED)],
-    )
-    def test_other_verdicts_do_not_count(self, ledger: Ledger, changes, ack: Ack) -> None:
-        assert ledger.record("b", self.verdict(ledger, **changes)) is ack
-        assert ledger.await_verdict("b", 1, 0.0) is None
-
-    def test_only_neighbours_give_verdicts(self, ledger: Ledger) -> None:
-        assert ledger.record("z", self.verdict(ledger)) is Ack.UNKNOWN
-
-    def test_an_exchange_happens_once_and_after_publishing(self, ledger: Ledger) -> None:
-        with pytest.raises(ValueError, match="publish this hub's snapshot first"):
-            ledger.open(2, 0.0)
-        ledger.open(1, time.monotonic() + 1)
-        ledger.close(1)
-        with pytest.raises(ValueError, match="it happens once"):
-            ledger.open(1, 0.0)

@@ -1,4 +1,4 @@
-"""Hubs as processes that are frozen and killed."""
+"""A hub in a process of its own that is frozen or killed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class Process:
-    """Hub b with the neighbour a, in a process."""
+    """Hub b, whose neighbour is a, in a process of its own."""
 
     def __init__(self, network: NetworkFile, ports: dict[str, int]) -> None:
         neighbours = json.dumps({"a": f"127.0.0.1:{ports['a']}"})
@@ -42,7 +42,7 @@ class Process:
         assert self.process.stdout is not None
         return json.loads(self.process.stdout.readline())
 
-    def order(self, mixing: int, deadline: float = 5.0) -> None:
+    def start_mixing(self, mixing: int, deadline: float = 5.0) -> None:
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps({"mixing": mixing, "deadline": deadline}) + "\n")
         self.process.stdin.flush()
@@ -72,9 +72,9 @@ def spawn(network: NetworkFile, ports: dict[str, int]) -> Iterator[Callable[[], 
         process.end()
 
 
-def mixes_with(a: Any, b: Process, mixing: int) -> None:
-    """One whole mixing; both ends get the model of the formula."""
-    b.order(mixing)
+def check_mixing_with(a: Any, b: Process, mixing: int) -> None:
+    """Do one mixing; both hubs must get the model that the formula gives."""
+    b.start_mixing(mixing)
     a.publish(snapshot("a", mixing))
     mixed, _ = mix_with_neighbours(snapshot("a", mixing), a.exchange(mixing, 5.0))
     answer = b.read()
@@ -85,9 +85,9 @@ def mixes_with(a: Any, b: Process, mixing: int) -> None:
         np.testing.assert_allclose(answer["model"][name], array, atol=1e-12)
 
 
-def test_a_frozen_hub_costs_the_deadline_and_comes_back(start: Start, spawn) -> None:
+def test_a_frozen_hub_is_silent_until_it_wakes(start: Start, spawn) -> None:
     a, b = start("a"), spawn()
-    mixes_with(a, b, 1)
+    check_mixing_with(a, b, 1)
     b.signal(signal.SIGSTOP)
     a.publish(snapshot("a", 2))
     began = time.monotonic()
@@ -99,10 +99,12 @@ def test_a_frozen_hub_costs_the_deadline_and_comes_back(start: Start, spawn) -> 
         snapshot("a").arrays["layer.bias"],
     )
     b.signal(signal.SIGCONT)
-    mixes_with(a, b, 3)
+    check_mixing_with(a, b, 3)
 
 
-def test_a_hub_frozen_before_it_was_ever_reached_costs_the_deadline(start: Start, spawn) -> None:
+def test_a_hub_frozen_before_the_first_exchange_delays_it_only_to_the_deadline(
+    start: Start, spawn
+) -> None:
     a, b = start("a"), spawn()
     b.signal(signal.SIGSTOP)
     a.publish(snapshot("a", 1))
@@ -110,24 +112,28 @@ def test_a_hub_frozen_before_it_was_ever_reached_costs_the_deadline(start: Start
     assert set(a.exchange(1, 1.5).silent) == {"b"}
     assert time.monotonic() - began < 3.5
     b.signal(signal.SIGCONT)
-    mixes_with(a, b, 2)
+    check_mixing_with(a, b, 2)
 
 
-def test_a_killed_hub_costs_at_most_the_deadline_and_may_return(start: Start, spawn) -> None:
+def test_a_killed_hub_delays_an_exchange_at_most_to_the_deadline_and_may_return(
+    start: Start, spawn
+) -> None:
     a, b = start("a"), spawn()
-    mixes_with(a, b, 1)
+    check_mixing_with(a, b, 1)
     b.signal(signal.SIGKILL)
     b.process.wait()
     a.publish(snapshot("a", 2))
     began = time.monotonic()
     assert set(a.exchange(2, 1.0).silent) == {"b"}
     assert time.monotonic() - began < 3.0
-    mixes_with(a, spawn(), 3)
+    check_mixing_with(a, spawn(), 3)
 
 
-def test_a_hub_killed_while_its_neighbour_waits_does_not_stop_it(start: Start, spawn) -> None:
+def test_a_hub_killed_while_its_neighbour_waits_does_not_block_the_neighbour(
+    start: Start, spawn
+) -> None:
     a, b = start("a"), spawn()
-    mixes_with(a, b, 1)
+    check_mixing_with(a, b, 1)
     a.publish(snapshot("a", 2))
     killer = subprocess.Popen(["sh", "-c", f"sleep 0.4; kill -9 {b.process.pid}"])
     began = time.monotonic()

@@ -1,4 +1,4 @@
-"""Rounds that end on time: on Flower's own link state, pulled at once and by watchers."""
+"""Rounds that end on time, on Flower's own link state: pulled directly and by threads."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from mll_flower.grids.wrapper import GridWrapper
 from tests.support.flower_grid import Nodes, client_app, record
 
 LIMIT = 1.0
-# What a busy machine may add to a round before a test calls it stuck.
-ROOM = 20.0
+# Seconds that a busy machine may add to a round before a test calls it stuck.
+TOLERANCE = 20.0
 
 
 class Remote(GridWrapper):
-    """Flower's grid as a remote one is used: each reply is pulled in a thread of its own."""
+    """Flower's grid, treated as a remote one: each reply is pulled in a thread of its own."""
 
 
 class Uploading(Remote):
-    """A grid whose pulls of some messages block, as while a node is uploading its arrays."""
+    """A grid whose pulls of one node's replies block, as while a node uploads its arrays."""
 
     def __init__(self, grid: Grid, node: int) -> None:
         super().__init__(grid)
@@ -48,7 +48,7 @@ class Uploading(Remote):
 
 
 class Behaviour:
-    """What the nodes do when asked to train, by partition."""
+    """What the nodes do when asked to train, by partition id."""
 
     def __init__(self) -> None:
         self.never = threading.Event()
@@ -110,7 +110,7 @@ def test_a_round_ends_when_all_have_answered(nodes: Nodes, grid: DeadlineGrid) -
     assert 0 < grid.lasted < 600
 
 
-def test_no_messages_take_no_time(grid: DeadlineGrid) -> None:
+def test_a_round_without_messages_ends_at_once(grid: DeadlineGrid) -> None:
     grid.seconds = 600.0
     assert grid.send_and_receive([]) == []
 
@@ -122,16 +122,16 @@ def test_a_late_node_is_absent_and_its_reply_is_never_used(
     first = grid.send_and_receive(messages(nodes, 1))
     assert rounds_of(first) == [1, Absence.LATE, 1]
     assert "no reply within 1 s" in absence_of(first[1])[1]
-    assert 0 <= grid.late < ROOM
+    assert 0 <= grid.late < TOLERANCE
     behaviour.delay.clear()
-    # The late reply to round 1 arrives during these rounds: none of them takes it for its own.
+    # The late reply to round 1 arrives during these rounds; none of them may use it.
     later = [rounds_of(grid.send_and_receive(messages(nodes, k)))[1] for k in (2, 3, 4, 5)]
     assert 1 not in later
     assert later[-1] == 5
     assert all(x == k or isinstance(x, Absence) for k, x in zip((2, 3, 4, 5), later, strict=True))
 
 
-def test_a_node_that_never_answers_costs_the_deadline_and_no_more(
+def test_a_node_that_never_answers_delays_a_round_only_to_its_deadline(
     nodes: Nodes, grid: DeadlineGrid, behaviour: Behaviour
 ) -> None:
     behaviour.hangs.add(2)
@@ -140,11 +140,13 @@ def test_a_node_that_never_answers_costs_the_deadline_and_no_more(
         assert rounds_of(replies)[:2] == [number, number]
         assert absence_of(replies[2])[0] in (Absence.LATE, Absence.EXPIRED)
         assert replies[2].metadata.src_node_id == nodes.ids[2]
-        assert 0 <= grid.late < ROOM
+        assert 0 <= grid.late < TOLERANCE
 
 
-def test_stale_orders_expire(nodes: Nodes, grid: DeadlineGrid, behaviour: Behaviour) -> None:
-    """A node that was away does not work through what it missed."""
+def test_messages_of_past_rounds_expire(
+    nodes: Nodes, grid: DeadlineGrid, behaviour: Behaviour
+) -> None:
+    """A node that hung does not work through the rounds that it missed."""
     behaviour.hangs.add(0)
     for number in (1, 2, 3):
         grid.send_and_receive(messages(nodes, number))
@@ -178,19 +180,19 @@ def test_a_node_that_leaves_in_a_round_is_gone(
     threading.Timer(0.3, nodes.leave, [2]).start()
     replies = grid.send_and_receive(messages(nodes))
     assert rounds_of(replies) == [1, 1, Absence.GONE]
-    assert grid.late < 0  # nobody waits for it
+    assert grid.late < 0  # the round does not wait for it
 
 
-def test_a_node_that_is_not_there_is_said_so(nodes: Nodes, grid: DeadlineGrid) -> None:
+def test_a_message_to_an_unknown_node_is_not_sent(nodes: Nodes, grid: DeadlineGrid) -> None:
     asked = messages(nodes)
     asked[2] = Message(asked[2].content, 12345, MessageType.TRAIN)
     replies = grid.send_and_receive(asked)
     assert rounds_of(replies) == [1, 1, Absence.NOT_SENT]
-    assert grid.late < ROOM
+    assert grid.late < TOLERANCE
 
 
-def test_nobody_reached_lasts_the_round(nodes: Nodes, grid: DeadlineGrid) -> None:
-    """Rounds keep their pace: a hub without a link to its workers does not run ahead."""
+def test_a_round_that_reaches_no_node_lasts_its_time(nodes: Nodes, grid: DeadlineGrid) -> None:
+    """A hub without a link to its workers must not run ahead of the others."""
     asked = [Message(m.content, 12345, MessageType.TRAIN) for m in messages(nodes)[:1]]
     started = time.monotonic()
     (reply,) = grid.send_and_receive(asked)
@@ -202,7 +204,7 @@ def test_a_node_that_answers_twice_counts_once(nodes: Nodes, grid: DeadlineGrid)
     asked = messages(nodes)
     first = grid.send_and_receive(asked)
     assert rounds_of(first) == [1, 1, 1]
-    # What the node sends again must not reach a later round.
+    # The second reply must not reach a later round.
     again = Message(first[0].content, reply_to=asked[0])
     again.metadata.__dict__["_message_id"] = "again"
     again.metadata.__dict__["_src_node_id"] = nodes.ids[0]
@@ -215,29 +217,29 @@ def test_a_shorter_timeout_holds(nodes: Nodes, grid: DeadlineGrid, behaviour: Be
     behaviour.hangs.add(0)
     replies = grid.send_and_receive(messages(nodes), timeout=0.3)
     assert rounds_of(replies) == [Absence.LATE, 1, 1]
-    assert grid.lasted < ROOM
+    assert grid.lasted < TOLERANCE
 
 
-def test_an_upload_that_does_not_end_does_not_hold_up_the_round(nodes: Nodes) -> None:
+def test_an_endless_upload_does_not_delay_the_round(nodes: Nodes) -> None:
     inner = Uploading(nodes.grid, nodes.ids[1])
     grid = DeadlineGrid(inner, 3.0, poll=0.02)
     try:
         replies = grid.send_and_receive(messages(nodes))
         assert rounds_of(replies) == [1, Absence.UPLOADING, 1]
-        assert 0 <= grid.late < ROOM
+        assert 0 <= grid.late < TOLERANCE
         assert rounds_of(grid.send_and_receive(messages(nodes, 2)))[::2] == [2, 2]
     finally:
         inner.done.set()
 
 
-def test_a_grid_that_fails_for_a_moment_is_asked_again(nodes: Nodes) -> None:
+def test_a_pull_that_fails_is_tried_again(nodes: Nodes) -> None:
     class Flaky(Remote):
         failures = 3
 
         def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
             if self.failures:
                 self.failures -= 1
-                raise ConnectionError("the SuperLink is away")
+                raise ConnectionError("the SuperLink does not answer")
             return super().pull_messages(message_ids)
 
     grid = DeadlineGrid(Flaky(nodes.grid), 60.0, poll=0.02)

@@ -1,4 +1,7 @@
-"""Flower's own grid over its own link state, with nodes that run a real ClientApp in threads."""
+"""Flower's own in-memory grid and link state, with nodes that run a real ClientApp in threads.
+
+Also small apps, models and strategies' runs for the tests that use such a grid.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,7 @@ Train = Callable[[int, dict[str, np.ndarray], ConfigRecord], tuple[Arrays, Mappi
 
 
 class Nodes:
-    """Nodes of one run; use as a context manager, which ends their threads.
+    """The nodes of one run; a context manager, which ends their threads.
 
     Parameters
     ----------
@@ -51,7 +54,7 @@ class Nodes:
     count : int
         Number of nodes. ``self.ids[k]`` is the node with partition-id k; ids ascend.
     node_config : callable, optional
-        More node config for a partition.
+        Further node config of a partition.
     """
 
     def __init__(
@@ -98,11 +101,11 @@ class Nodes:
         return self.ids[-1]
 
     def leave(self, partition: int) -> None:
-        """Take a node off the network."""
+        """Disconnect a node."""
         assert self.state.deactivate_node(self.ids[partition])
 
     def stop(self, partition: int) -> None:
-        """Let a node die: it leaves and answers nothing any more."""
+        """Kill a node: it disconnects and answers no more messages."""
         self._dead.add(self.ids[partition])
         self.leave(partition)
 
@@ -116,7 +119,7 @@ class Nodes:
         context = Context(1, node, config, RecordDict(), {})
         while not self._end.wait(0.003) and node not in self._dead:
             for asked in self.state.get_message_ins(node, limit=1):
-                # As on the wire: what a node does to a message, no one else sees.
+                # A copy, as over a network: changes that a node makes stay with the node.
                 message = message_from_proto(message_to_proto(asked))
                 self.asked.append((node, message.metadata.message_type))
                 try:
@@ -139,7 +142,7 @@ class Nodes:
 
 
 class OrderedGrid(GridWrapper):
-    """Replies in the order of their nodes' ids: Flower samples nodes in random order."""
+    """Returns replies in the order of node ids, because Flower samples nodes in random order."""
 
     def send_and_receive(self, messages, *, timeout=None):
         replies = self.grid.send_and_receive(list(messages), timeout=timeout)
@@ -147,10 +150,12 @@ class OrderedGrid(GridWrapper):
 
 
 def record(arrays: Arrays) -> ArrayRecord:
+    """Return arrays as a Flower record."""
     return ArrayRecord({name: Array(np.asarray(array)) for name, array in arrays.items()})
 
 
 def unpack(arrays: ArrayRecord) -> dict[str, np.ndarray]:
+    """Return the arrays of a Flower record."""
     return {name: array.numpy() for name, array in arrays.items()}
 
 
@@ -186,13 +191,13 @@ def client_app(train: Train, evaluate: Train | None = None, mods: list | None = 
 
 
 def drift(partition: int, arrays: Arrays, config: ConfigRecord) -> tuple[Arrays, Mapping]:
-    """Local training with the same result however it is called: a pull and a pseudo-random push."""
+    """Train without data: shrink each array and add numbers seeded by partition and round."""
     rng = np.random.default_rng([partition, int(config["server-round"])])
     moved = {}
     for name, array in arrays.items():
-        push = rng.normal(size=array.shape)
+        noise = rng.normal(size=array.shape)
         if np.issubdtype(array.dtype, np.inexact):
-            moved[name] = (array * 0.9 + push).astype(array.dtype)
+            moved[name] = (array * 0.9 + noise).astype(array.dtype)
         else:
             moved[name] = array + rng.integers(0, 50, size=array.shape).astype(array.dtype)
     loss = float(rng.uniform(0.5, 2.0))
@@ -210,13 +215,13 @@ def fixed_weights(partition: int, arrays: Arrays, config: ConfigRecord) -> tuple
 
 
 def evaluate(partition: int, arrays: Arrays, config: ConfigRecord) -> tuple[Arrays, Mapping]:
-    """Metrics that tell which model was evaluated, and by whom."""
+    """Return metrics that identify the model evaluated (its total) and the node."""
     total = float(sum(array.sum() for array in arrays.values()))
     return {}, {"num-examples": EXAMPLES[partition], "total": total, "who": float(partition)}
 
 
 def model(dtype: str) -> dict[str, np.ndarray]:
-    """A model of three arrays, one of them a scalar."""
+    """Return a model of three arrays, one of them a scalar."""
     rng = np.random.default_rng(0)
     return {
         "w": rng.normal(scale=3, size=(5, 4)).astype(dtype),
@@ -227,6 +232,6 @@ def model(dtype: str) -> dict[str, np.ndarray]:
 
 def run(strategy: Strategy, nodes: Nodes, start: Arrays, rounds: int = 2, **more):
     """Run ``strategy.start`` on Flower's grid; return its Result."""
-    # Ours sums in the nodes' order; others in that of the replies, which must be the same.
+    # This project's strategies sum in the order of nodes; Flower's in the order of replies.
     grid = nodes.grid if isinstance(strategy, HubRoundsStrategy) else OrderedGrid(nodes.grid)
     return strategy.start(grid, record(start), num_rounds=rounds, **more)

@@ -1,7 +1,7 @@
-"""A hub in a process of its own: reads mixings from stdin, prints what came of them.
+"""A hub in a process of its own, for tests that freeze or kill it.
 
-A line ``{"mixing": 1, "deadline": 5.0}`` lets it publish, exchange and mix; the answer is one
-JSON line. It ends with its stdin.
+For each line ``{"mixing": 1, "deadline": 5.0}`` on its standard input it publishes, exchanges and
+mixes, and prints one line of JSON with the result. It ends when its input ends.
 """
 
 from __future__ import annotations
@@ -12,20 +12,18 @@ from pathlib import Path
 
 from mll_flower.gossip import mix_with_neighbours
 from mll_flower.gossip.grpc_client import GrpcGossip
-from mll_flower.gossip.tls import TlsFiles
-from tests.support.gossip_hubs import RUN, snapshot
+from tests.support.gossip_hubs import RUN, snapshot, tls_files
 
 
 def main(hub: str, listen: str, neighbours: str, certs: str) -> None:
-    home = Path(certs)
-    tls = TlsFiles(home / "ca.crt", home / f"hub-{hub}.crt", home / f"hub-{hub}.key")
+    tls = tls_files(Path(certs), hub)
     gossip = GrpcGossip(hub, listen, json.loads(neighbours), RUN, tls=tls)
     print(json.dumps("ready"), flush=True)
     for line in sys.stdin:
-        order = json.loads(line)
-        own = snapshot(hub, order["mixing"])
+        request = json.loads(line)
+        own = snapshot(hub, request["mixing"])
         gossip.publish(own)
-        found = gossip.exchange(order["mixing"], order["deadline"])
+        found = gossip.exchange(request["mixing"], request["deadline"])
         mixed, _ = mix_with_neighbours(own, found)
         answer = {"silent": found.silent, "model": {n: x.tolist() for n, x in mixed.items()}}
         print(json.dumps(answer), flush=True)

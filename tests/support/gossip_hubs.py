@@ -1,9 +1,11 @@
-"""Hubs for the gossip tests: models, all exchanging at once, and what mixing must give."""
+"""Hubs for the gossip tests: their models, exchanges, faults, and what mixing must give.
+
+The hubs are a - b - c, a path, unless a test says otherwise.
+"""
 
 from __future__ import annotations
 
 import hashlib
-import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -13,7 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from mll_flower.gossip import Exchange, Gossip, Rejection, Snapshot, wire
+from mll_flower.gossip import (
+    Exchange,
+    Gossip,
+    Rejection,
+    Snapshot,
+    mix_with_neighbours,
+    wire,
+)
 from mll_flower.gossip.grpc_client import GrpcGossip
 from mll_flower.gossip.ledger import Published
 from mll_flower.gossip.tls import TlsFiles
@@ -24,18 +33,14 @@ DEGREES = {"a": 1, "b": 2, "c": 1}
 PATH = (("a", "b"), ("b", "c"))
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def model(hub: str) -> dict[str, np.ndarray]:
+    """Return a hub's model; the name of the hub seeds it."""
     rng = np.random.default_rng(ord(hub))
     return {"layer.weight": rng.normal(size=(4, 3)), "layer.bias": rng.normal(size=3)}
 
 
 def snapshot(hub: str, mixing: int = 1, **changes: Any) -> Snapshot:
+    """Return a hub's snapshot, with some fields changed."""
     whole = Snapshot(RUN, mixing, hub, WEIGHTS[hub], DEGREES[hub], model(hub))
     return replace(whole, **changes)
 
@@ -43,7 +48,7 @@ def snapshot(hub: str, mixing: int = 1, **changes: Any) -> Snapshot:
 def exchange_all(
     hubs: Sequence[Gossip], mixing: int = 1, deadline: float = 5.0
 ) -> dict[str, Exchange]:
-    """Let all hubs exchange at the same time, as they do."""
+    """Let all hubs exchange at the same time, as in a run."""
     found: dict[str, Exchange] = {}
 
     def go(hub: Gossip) -> None:
@@ -58,7 +63,7 @@ def exchange_all(
 
 
 def expected(links: Sequence[tuple[str, str]], hub: str) -> dict[str, np.ndarray]:
-    """y(d) by the formula of the whole H, with only some links in use."""
+    """Return y(d) by the formula of the whole H, if only these links are used."""
     total = sum(WEIGHTS.values())
     b = {h: w / total for h, w in WEIGHTS.items()}
     column = {hub: 1.0}
@@ -74,14 +79,31 @@ def expected(links: Sequence[tuple[str, str]], hub: str) -> dict[str, np.ndarray
 
 
 def averaged(models: dict[str, dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """u = sum of b(d) y(d)."""
+    """Return u = sum of b(d) y(d)."""
     total = sum(WEIGHTS.values())
     names = next(iter(models.values()))
     return {n: sum(WEIGHTS[h] / total * np.asarray(m[n]) for h, m in models.items()) for n in names}
 
 
+def check_models(found: dict[str, Exchange], links: tuple[tuple[str, str], ...]) -> None:
+    """Each hub must get the model that these links give; u must not change."""
+    mixed = {h: mix_with_neighbours(snapshot(h), exchange)[0] for h, exchange in found.items()}
+    for hub, arrays in mixed.items():
+        for name, array in expected(links, hub).items():
+            np.testing.assert_allclose(arrays[name], array, atol=1e-12)
+    u, before = averaged(mixed), averaged({h: model(h) for h in mixed})
+    for name in u:
+        np.testing.assert_allclose(u[name], before[name], atol=1e-12)
+
+
+def publish(hubs: Sequence[Gossip], mixing: int = 1) -> None:
+    """Let hubs publish their snapshots of a mixing."""
+    for hub in hubs:
+        hub.publish(snapshot(hub.hub, mixing))
+
+
 class Fault(Enum):
-    """What can be wrong with the snapshot that a hub hands out, one at a time."""
+    """What can be wrong with a snapshot that a hub hands out; tests inject one at a time."""
 
     NAN = auto()
     INFINITE = auto()
@@ -96,7 +118,7 @@ class Fault(Enum):
     REPLAYED = auto()
     OTHER_HUB = auto()
     HUGE = auto()
-    MORE_THAN_SAID = auto()
+    MORE_THAN_ANNOUNCED = auto()
     CUT_SHORT = auto()
     CHECKSUM = auto()
     GARBAGE_BODY = auto()
@@ -118,7 +140,7 @@ REJECTED_AS = {
     Fault.REPLAYED: Rejection.MIXING,
     Fault.OTHER_HUB: Rejection.HUB,
     Fault.HUGE: Rejection.OVERSIZED,
-    Fault.MORE_THAN_SAID: Rejection.OVERSIZED,
+    Fault.MORE_THAN_ANNOUNCED: Rejection.OVERSIZED,
     Fault.CUT_SHORT: Rejection.CHECKSUM,
     Fault.CHECKSUM: Rejection.CHECKSUM,
     Fault.GARBAGE_BODY: Rejection.GARBLED,
@@ -146,7 +168,7 @@ SNAPSHOT_FAULTS = [*_ARRAY_FAULTS, *_FIELD_FAULTS]
 
 
 def spoil(good: Snapshot, fault: Fault) -> Snapshot:
-    """A snapshot with one fault."""
+    """Return a copy of a snapshot with one fault."""
     arrays = {name: np.array(array) for name, array in good.arrays.items()}
     if fault in _ARRAY_FAULTS:
         _ARRAY_FAULTS[fault](arrays)
@@ -154,7 +176,7 @@ def spoil(good: Snapshot, fault: Fault) -> Snapshot:
 
 
 class FaultyGossip(GrpcGossip):
-    """A hub that hands out a spoiled snapshot: right certificate, wrong bytes."""
+    """A hub with the right certificate that hands out a faulty snapshot."""
 
     fault: Fault | None = None
 
@@ -167,7 +189,7 @@ class FaultyGossip(GrpcGossip):
         fields = wire.parse(header)
         if fault is Fault.HUGE:
             fields["bytes"] = 1 << 40
-        elif fault is Fault.MORE_THAN_SAID:
+        elif fault is Fault.MORE_THAN_ANNOUNCED:
             fields["bytes"] -= 1
         elif fault is Fault.CUT_SHORT:
             chunks[-1] = chunks[-1][:-8]
@@ -179,13 +201,14 @@ class FaultyGossip(GrpcGossip):
             fields["sha256"] = hashlib.sha256(chunks[0]).hexdigest()
         elif fault is Fault.HEADER_TYPES:
             fields["weight"] = "heavy"
-        yield b"\xff\x00 no JSON" if fault is Fault.GARBAGE_HEADER else wire.dump(fields)
+        yield b"\xff\x00 not JSON" if fault is Fault.GARBAGE_HEADER else wire.dump(fields)
         yield from chunks
 
 
 Start = Callable[..., FaultyGossip]
-"""Starts a hub's gossip; the fixture ``start`` of the gossip tests."""
+"""Type of the fixture ``start`` of the gossip tests, which starts a hub's gossip."""
 
 
-def files(certs: Path, hub: str) -> TlsFiles:
+def tls_files(certs: Path, hub: str) -> TlsFiles:
+    """Return the TLS files of a hub in a folder that ``make_certs`` has filled."""
     return TlsFiles(certs / "ca.crt", certs / f"hub-{hub}.crt", certs / f"hub-{hub}.key")

@@ -14,7 +14,7 @@ rates = st.floats(0.01, 1.0, allow_nan=False)
 
 @st.composite
 def hub_graphs(draw: st.DrawFn, min_hubs: int = 1, max_hubs: int = 8) -> nx.Graph:
-    """A random tree, which connects the hubs, and any of the other edges."""
+    """A random tree, which connects the hubs, and a random set of further edges."""
     hubs = draw(st.integers(min_hubs, max_hubs))
     graph = nx.Graph()
     graph.add_nodes_from(range(hubs))
@@ -28,7 +28,7 @@ def hub_graphs(draw: st.DrawFn, min_hubs: int = 1, max_hubs: int = 8) -> nx.Grap
 
 @st.composite
 def networks(draw: st.DrawFn, min_hubs: int = 1, max_hubs: int = 8) -> HubNetwork:
-    """A whole network with one to four workers a hub."""
+    """A whole network with one to four workers per hub."""
     graph = draw(hub_graphs(min_hubs, max_hubs))
     counts = draw(st.lists(st.integers(1, 4), min_size=len(graph), max_size=len(graph)))
     total = sum(counts)
@@ -41,7 +41,7 @@ def networks(draw: st.DrawFn, min_hubs: int = 1, max_hubs: int = 8) -> HubNetwor
 
 
 def operators(network: HubNetwork, H: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The paper's N x N matrices V and Z, entry by entry from their definition."""
+    """Return the paper's N x N matrices V and Z, entry by entry from their definition."""
     N, d, w = network.workers, network.hub_of, network.w
     hub_weight = {hub: sum(w[i] for i in range(N) if d[i] == hub) for hub in range(network.hubs)}
     V, Z = np.zeros((N, N)), np.zeros((N, N))
