@@ -1,1 +1,1 @@
-"""The ClientApp of MLL-Flower: a worker."""
+"""The ClientApp of MLL-Flower: the workers."""

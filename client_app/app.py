@@ -1,4 +1,4 @@
-"""The ClientApp of MLL-Flower."""
+"""ClientApp: the workers of a simulation, or one worker of a deployment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ServerApp: plays the whole network (``role = "network"``) or one hub (``role = "hub"``)."""
+"""ServerApp: runs the whole network (``role = "network"``) or one hub (``role = "hub"``)."""
 
 from __future__ import annotations
 

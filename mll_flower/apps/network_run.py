@@ -1,10 +1,22 @@
-"""One simulated run of the whole network: a thin user of `MultiLevelStrategy`."""
+"""A simulated run of the whole network: all hubs on one Flower grid, in simulated time.
+
+The ServerApp calls `run_network` when its role is ``network``; experiments and
+``mll-flower run --in-process`` call it with a grid of their own. It is a thin user of
+`MultiLevelStrategy`, which trains, and of `Recorder`, which writes the results.
+
+Here a message and a round are two things. A simulated SuperNode hosts one worker
+(``pool = "worker"``; each message then covers one round), or a whole hub (``pool = "hub"``),
+which it averages itself: one message then covers all rounds up to the next mixing, evaluation
+or end. That is an optimisation, the numbers are the same to the bit. The strategy knows only
+nodes and messages: what it calls a round is one message here.
+"""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +35,8 @@ from mll_flower.models.layout import Flat
 from mll_flower.models.sums import sum_models
 from mll_flower.results.plots import plot_run
 from mll_flower.results.recorder import Recorder
-from mll_flower.strategies.base import RoundReport
 from mll_flower.strategies.multi_level import MultiLevelStrategy
+from mll_flower.strategies.reports import RoundReport
 from mll_flower.training.run_engine import hosted_workers, run_engine
 
 
@@ -35,7 +47,7 @@ def run_network(
     plots: bool = True,
     threads: int | None = None,
 ) -> Path:
-    """Run the network that a run config describes; return where the results are.
+    """Run the network that a run config describes; return the folder of the results.
 
     Parameters
     ----------
@@ -44,21 +56,21 @@ def run_network(
     values : Mapping
         The run config.
     on_message : callable, optional
-        Called after each message's round.
+        Called each time all nodes have been asked and their replies are recorded.
     plots : bool
-        Whether to draw the run when it has ended.
+        Whether to plot the run when it has ended.
     threads : int, optional
-        How many an evaluation uses; all cores if None.
+        Number of threads that an evaluation uses; all cores if None.
     """
     run = _NetworkRun(grid, RunConfig.from_run_config(values), on_message, threads)
-    output = run.play()
+    output = run.run()
     if plots:
         plot_run(output)
     return output
 
 
 class _NetworkRun:
-    """The parts of a run, and what happens after each of its rounds."""
+    """The parts of a run, and what happens after each message."""
 
     def __init__(
         self,
@@ -68,38 +80,39 @@ class _NetworkRun:
         threads: int | None,
     ) -> None:
         self.grid = grid
+        self.config = config
         self.on_message = on_message
         self.threads = threads
-        self.config = config
         self.engine = run_engine(config)
-        self.workers, examples = self._ask_nodes()
+        self.place_of, examples = self._find_workers()
         self.network = config.network(examples)
         self.schedule: list[Round] = config.schedule()
-        self.span = config.rounds_per_message(len(self.schedule))
+        self.rounds_per_message = config.rounds_per_message(len(self.schedule))
+        self.messages = len(self.schedule) // self.rounds_per_message
         self.recorder = Recorder(
             config,
             self.network,
             self.engine,
             self.schedule,
-            lambda node: hosted_workers(config, self.workers[node]),
+            lambda node: hosted_workers(config, self.place_of[node]),
         )
         self.strategy = MultiLevelStrategy(
-            self._pooled(),
-            workers=self.workers,
+            self._network_of_nodes(),
+            workers=self.place_of,
             mixing=config.mixing,
-            q=max(1, config.q // self.span),
+            q=max(1, config.q // self.rounds_per_message),
             absent=config.absent_rule,
-            worker_config=self._order,
-            on_round=self._after_round,
+            worker_config=self._request,
+            on_round=self._record,
             node_timeout=config.node_timeout,
         )
-        self.strategy.fraction_evaluate = 0.0  # the averaged model is evaluated here
+        # The averaged model is evaluated here, not by the nodes. (As an argument, 0.0 would make
+        # Flower warn that evaluation is skipped.)
+        self.strategy.fraction_evaluate = 0.0
 
-    def play(self) -> Path:
-        """Run Flower's loop over the rounds that are left."""
-        messages = len(self.schedule) // self.span
+    def run(self) -> Path:
+        """Run Flower's loop over the remaining messages; return the folder of the results."""
         restored = self._restore() if self.config.resume else []
-        done = self.strategy.round
         self.recorder.start()
         log(
             logging.INFO,
@@ -109,75 +122,80 @@ class _NetworkRun:
             len(self.schedule),
             self.recorder.output,
         )
-        quiet = logging.getLogger("flwr")
-        level = quiet.level
-        quiet.setLevel(logging.WARNING)  # a line a round is for short runs; there is a bar
-        try:
+        with _quiet_flower():
             result = self.strategy.start(
                 self.grid,
                 self.engine.layout.record(self.engine.initial()),
-                num_rounds=messages - done,
+                num_rounds=self.messages - self.strategy.round,
                 timeout=self.config.reply_timeout,
-                evaluate_fn=self._after_message,
+                evaluate_fn=self._evaluate_and_save,
             )
-        finally:
-            quiet.setLevel(level)
         if result.arrays:
             model = self.engine.layout.flatten(result.arrays)
-        else:  # the checkpoint was that of the last round
+        else:  # nothing was left to do: the checkpoint is that of the last round
             shares = self.network.hub_weights / self.network.hub_weights.sum()
             model = sum_models(restored, shares.tolist())
         self.recorder.finish(model)
         return self.recorder.output
 
-    def _restore(self) -> list[Flat]:
-        """Go on from a checkpoint; return its hub models."""
-        checkpoint = load_checkpoint(self.config.resume)
-        self.recorder.resume(self.config.resume, checkpoint.extra)
-        self.strategy.restore(checkpoint.round // self.span, checkpoint.models)
-        return checkpoint.models
+    def _find_workers(self) -> tuple[dict[int, int], list[int]]:
+        """Ask every node which workers it hosts.
 
-    def _ask_nodes(self) -> tuple[dict[int, int], list[int]]:
-        """Ask every node who it is; return node -> place in the network, and example counts."""
-        config, shape = self.config, self.config.network()
+        Returns
+        -------
+        place_of : dict
+            Node id -> number of the worker or hub that it hosts.
+        examples : list of int
+            Number of examples that each worker holds.
+        """
+        config, network = self.config, self.config.network()
         expected = config.nodes
         remedy = f"use --federation-config 'num-supernodes={expected}'"
         first = wait_for_nodes(self.grid, 1, config.node_timeout)[:1]
-        told = ask_identity(self.grid, first, config.node_timeout)[first[0]]
-        if told["num-partitions"] < expected:
+        identity = ask_identity(self.grid, first, config.node_timeout)[first[0]]
+        if identity["num-partitions"] < expected:
             raise RuntimeError(
-                f"there are {told['num-partitions']} SuperNodes; pool={config.pool!r} with "
-                f"{shape.hubs} hubs and {shape.workers} workers needs {expected}: {remedy}"
+                f"there are {identity['num-partitions']} SuperNodes; pool={config.pool!r} with "
+                f"{network.hubs} hubs and {network.workers} workers needs {expected}: {remedy}"
             )
-        # All of them: nodes come in any order, and those that host nothing may come first.
-        nodes = wait_for_nodes(self.grid, int(told["num-partitions"]), config.node_timeout)
-        places: dict[int, int] = {}
-        examples = [0] * shape.workers
-        for node, told in ask_identity(self.grid, nodes, config.node_timeout).items():
-            if told["workers"]:
-                places[node] = told["partition-id"]
-            for worker, count in zip(told["workers"], told["examples"], strict=True):
+        # All of them: nodes connect in any order, and those that host nothing may be first.
+        nodes = wait_for_nodes(self.grid, int(identity["num-partitions"]), config.node_timeout)
+        place_of: dict[int, int] = {}
+        examples = [0] * network.workers
+        for node, identity in ask_identity(self.grid, nodes, config.node_timeout).items():
+            if identity["workers"]:
+                place_of[node] = identity["partition-id"]
+            for worker, count in zip(identity["workers"], identity["examples"], strict=True):
                 examples[worker] = count
-        if len(places) != expected or 0 in examples:
+        if len(place_of) != expected or 0 in examples:
             raise RuntimeError(
-                f"{len(places)} of {len(nodes)} nodes host a part of the network, which needs "
+                f"{len(place_of)} of {len(nodes)} nodes host a part of the network, which needs "
                 f"{expected}: {remedy}"
             )
-        return places, examples
+        return place_of, examples
 
-    def _pooled(self) -> HubNetwork:
-        """Return the network as the server side sees it: with pools, one node a hub."""
+    def _network_of_nodes(self) -> HubNetwork:
+        """Return the network that the strategy sees, in which each node is one worker."""
         if self.config.pool == "worker":
             return self.network
         graph: nx.Graph[int] = self.network.graph
         hubs = np.arange(self.network.hubs)
         return HubNetwork(graph, hubs, self.network.hub_weights.copy(), np.ones(hubs.size))
 
-    def _rounds_of(self, message: int) -> list[Round]:
-        return self.schedule[(message - 1) * self.span : message * self.span]
+    def _restore(self) -> list[Flat]:
+        """Continue from a checkpoint; return its hub models."""
+        checkpoint = load_checkpoint(self.config.resume)
+        self.recorder.resume(self.config.resume, checkpoint.extra)
+        self.strategy.restore(checkpoint.round // self.rounds_per_message, checkpoint.models)
+        return checkpoint.models
 
-    def _order(self, place: int, message: int) -> Mapping[str, Any]:
-        """What a node is asked for: rounds, learning rates and its workers' weights."""
+    def _rounds_of(self, message: int) -> list[Round]:
+        """Return the rounds that a message covers; messages count from 1."""
+        end = message * self.rounds_per_message
+        return self.schedule[end - self.rounds_per_message : end]
+
+    def _request(self, place: int, message: int) -> Mapping[str, Any]:
+        """Return what a message asks of a node: rounds, learning rates, its workers' weights."""
         rounds = self._rounds_of(message)
         members = self.network.members(place) if self.config.pool == "hub" else [place]
         hub = int(self.network.hub_of[members[0]])
@@ -187,27 +205,27 @@ class _NetworkRun:
             "weights": [float(self.network.w[i]) for i in members],
         }
 
-    def _after_round(self, report: RoundReport) -> None:
-        rounds = self._rounds_of(report.number)
-        self.recorder.round(report, rounds)
+    def _record(self, report: RoundReport) -> None:
+        """Record the rounds of a message."""
+        self.recorder.round(report, self._rounds_of(report.number))
         if self.on_message is not None:
             self.on_message()
 
-    def _after_message(self, server_round: int, arrays: ArrayRecord) -> None:
-        """Evaluate the averaged model and save the hubs', when that is due."""
+    def _evaluate_and_save(self, server_round: int, arrays: ArrayRecord) -> None:
+        """After a message, evaluate the averaged model and save the hubs' if that is due."""
         message = self.strategy.round
         if server_round == 0 and message:
-            return  # a resumed run has done both already
-        rounds = self._rounds_of(message) if message else []
-        last = message == len(self.schedule) // self.span
-        if last or message * self.span % self.config.evaluate_rounds() == 0:
+            return  # the run that is resumed has done both
+        done = message * self.rounds_per_message
+        if message == self.messages or done % self.config.evaluate_rounds() == 0:
+            rounds = self._rounds_of(message) if message else []
             self._evaluate(rounds, self.engine.layout.flatten(arrays))
         every = self.strategy.q * self.config.checkpoint_every
         if every and message and message % every == 0:
             # After the evaluation, so that a resumed run has it.
             save_checkpoint(
                 self.recorder.output / FILE,
-                message * self.span,
+                done,
                 self.engine.layout,
                 [hub.model for hub in self.strategy.hubs],
                 self.recorder.state(),
@@ -221,3 +239,15 @@ class _NetworkRun:
         self.recorder.evaluation(
             rounds, train_loss, test_loss, accuracy, time.monotonic() - started
         )
+
+
+@contextmanager
+def _quiet_flower() -> Iterator[None]:
+    """Silence Flower's lines per round, of which long runs have many: the recorder reports."""
+    logger = logging.getLogger("flwr")
+    level = logger.level
+    logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

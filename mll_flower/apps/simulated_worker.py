@@ -22,7 +22,7 @@ from mll_flower.training.run_engine import hosted_workers, network_of, run_engin
 
 
 def describe_hosted(context: Context) -> Mapping[str, Any]:
-    """Tell which workers this node hosts and how many examples each of them holds."""
+    """Return which workers this node hosts, and how many examples each of them holds."""
     config = RunConfig.from_run_config(context.run_config, check=False)
     node = int(context.node_config["partition-id"])
     if node >= config.nodes:
@@ -33,26 +33,26 @@ def describe_hosted(context: Context) -> Mapping[str, Any]:
 
 
 def train_hosted(message: Message, context: Context) -> Message:
-    """Take the steps of the rounds that the message covers, and reply with the model."""
+    """Take the steps of all rounds that the message covers; reply with the model after them."""
     prepare_process()
     config = RunConfig.from_run_config(context.run_config, check=False)
     engine = run_engine(config)
-    order = message.content.config_records["config"]
+    request = message.content.config_records["config"]
     workers = hosted_workers(config, int(context.node_config["partition-id"]))
-    rounds = [int(r) for r in order["rounds"]]  # type: ignore[union-attr]
+    rounds = [int(r) for r in request["rounds"]]  # type: ignore[union-attr]
     rates = [1.0 if config.wait_for_all else float(network_of(config).p[i]) for i in workers]
     arrays = message.content.array_records["arrays"]
     result = engine.run_hub(
         engine.layout.flatten(arrays),
         workers,
-        [float(w) for w in order["weights"]],  # type: ignore[union-attr]
+        [float(w) for w in request["weights"]],  # type: ignore[union-attr]
         rounds,
         step_counts(config.seed, workers, rounds, config.tau, rates),
-        [float(r) for r in order["learning-rates"]],  # type: ignore[union-attr]
+        [float(r) for r in request["learning-rates"]],  # type: ignore[union-attr]
         config.absent_rule,
     )
     if config.pool == "worker" and result.absent:
-        # A lone worker that failed has nothing to send: the hub counts it absent.
+        # A single worker that failed has no model to send: an error reply makes it absent.
         raise RuntimeError(result.absent[0][2])
     return Message(
         RecordDict(
@@ -73,7 +73,7 @@ def train_hosted(message: Message, context: Context) -> Message:
 
 
 def _metrics(workers: list[int], steps: Any, losses: Any) -> MetricRecord:
-    """Steps and mean training loss of each worker over the message's rounds."""
+    """Return the steps and the mean training loss of each worker, over all rounds together."""
     taken = steps.sum(axis=0)
     total = np.where(steps > 0, np.nan_to_num(losses) * steps, 0.0).sum(axis=0)
     means = [float(t / n) if n else math.nan for t, n in zip(total, taken, strict=True)]

@@ -1,4 +1,7 @@
-"""The ClientApp of this project: a worker of a deployment, or those that a node hosts."""
+"""The ClientApp of this project: the workers of a simulation, or one worker of a deployment.
+
+`client_app.app` makes it for Flower; in-process runs make it for a grid of their own.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,10 @@ from mll_flower.grids.node_identity import answer_identity
 
 
 def worker_app() -> ClientApp:
-    """Make the ClientApp; the run config's ``role`` says which kind of worker it plays."""
+    """Make the ClientApp; the run config's ``role`` decides which kind of worker it is.
+
+    Each kind is imported when it is first needed, so that a node loads only its own.
+    """
     app = ClientApp()
 
     def identity(context: Context) -> Mapping[str, Any]:

@@ -65,6 +65,7 @@ def subnetwork_average(
     weights: Sequence[float],
     model_of: Callable[[int], Model],
     absent_rule: AbsentRule,
+    *,
     new_sum: Callable[[], ModelSum[Model]],
     finite: Callable[[Model], bool],
 ) -> SubnetworkAverage:
@@ -112,7 +113,7 @@ def subnetwork_average(
             continue  # the factors of those who arrived have changed
         if absent:
             _, kept = absent_factors(weights, _arrived(weights, absent), absent_rule)
-            if kept > 0:
+            if kept:
                 total.add(sent, kept)
         average = total.result()
         if is_finite(average):

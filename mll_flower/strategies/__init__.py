@@ -1,1 +1,8 @@
-"""The Flower strategies: all hubs on one grid, or one hub that gossips with its neighbours."""
+"""The Flower strategies: all hubs on one grid, or one hub that gossips with its neighbours.
+
+- `multi_level` and `gossiping`: the two strategies that users start;
+- `base`: the rounds that both share, on Flower's own loop;
+- `hub`: one hub, which averages the replies of its workers;
+- `inner_strategy`: a strategy of Flower's that aggregates inside a hub;
+- `reports`: what a strategy says about a round.
+"""

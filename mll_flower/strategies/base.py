@@ -1,4 +1,9 @@
-"""What `MultiLevelStrategy` and `GossipingHubStrategy` share: rounds of hubs with their workers."""
+"""`HubRoundsStrategy`: rounds of one or more hubs with their workers, on Flower's own loop.
+
+This is what `MultiLevelStrategy` (all hubs on one grid) and `GossipingHubStrategy` (one hub that
+gossips with its neighbours) share. A round: every hub sends its model to its workers, averages
+what comes back, and after every q rounds mixes with its neighbours.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +11,6 @@ import copy
 import random
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from logging import WARNING
 from typing import Any
 
@@ -23,57 +27,43 @@ from mll_flower.grids.deadline import DeadlineGrid
 from mll_flower.models.layout import Flat, Layout
 from mll_flower.models.subnetwork_average import ABSENT_RULES, AbsentRule
 from mll_flower.models.sums import distance, sum_models
-from mll_flower.strategies.hub import Hub, HubRound
-from mll_flower.strategies.inner_strategy import ask_through, fit
+from mll_flower.strategies.hub import Hub
+from mll_flower.strategies.inner_strategy import inner_train_messages, lower_node_minimums
+from mll_flower.strategies.reports import HubRound, RoundReport
 
 MetricsFunction = Callable[[list[RecordDict], str], MetricRecord]
 WorkerConfig = Callable[[int, int], Mapping[str, ConfigRecordValues]]
 
 
-@dataclass(frozen=True)
-class RoundReport:
-    """What happened in a round; given to ``on_round`` after it.
+class HubRoundsStrategy(FedAvg):
+    """Rounds of one or more hubs; subclasses decide how nodes join hubs and how hubs mix.
+
+    The arguments are those of `MultiLevelStrategy`, except for these.
 
     Parameters
     ----------
-    number : int
-        1, 2, ..., counted from the start of training, resumed runs included.
-    mixed : bool
-        Whether the hubs mixed at its end.
-    hubs : list[HubRound]
-        Arrivals and absences of each hub.
-    spread : ndarray
-        Distance of each hub's z(d) from the averaged model, before mixing.
-    silent : dict[str, str]
-        Neighbours that took no part in the mixing, and why (one hub of a deployment).
-    column : dict[str, float]
-        The weights with which the hub mixed, by hub id (one hub of a deployment).
+    hubs : int
+        Number of hubs.
+    weights_given : bool
+        Whether a subclass sets the workers' weights, so that those in replies are ignored.
+    **fedavg
+        Further arguments of Flower's ``FedAvg``.
     """
-
-    number: int
-    mixed: bool
-    hubs: list[HubRound]
-    spread: NDArray[np.float64]
-    silent: dict[str, str] = field(default_factory=dict)
-    column: dict[str, float] = field(default_factory=dict)
-
-
-class HubRoundsStrategy(FedAvg):
-    """Rounds of one or more hubs; how nodes join and how hubs mix is left to subclasses."""
 
     def __init__(
         self,
         hubs: int,
         *,
         tau: int | None,
+        slot: float | None,
         q: int,
         deadline: float | None,
         absent: AbsentRule,
         inner_strategy: Strategy | None,
         worker_config: WorkerConfig | None,
         on_round: Callable[[RoundReport], None] | None,
+        node_timeout: float,
         weighted_by_key: str | None,
-        slot: float | None = None,
         weights_given: bool = False,
         **fedavg: Any,
     ) -> None:
@@ -96,21 +86,21 @@ class HubRoundsStrategy(FedAvg):
         self.inner_strategy = inner_strategy
         self.worker_config = worker_config
         self.on_round = on_round
-        # Equal weights hold for metrics too; weights that are given replace those of replies.
-        self.equal = weighted_by_key is None
-        self.weighted = not self.equal and not weights_given
+        self.node_timeout = node_timeout
+        self.equal_weights = weighted_by_key is None  # of models and of metrics
+        self.weights_in_replies = not self.equal_weights and not weights_given
         self.hubs: list[Hub] = []
         self.round = 0
-        self.worker_of: dict[int, int] = {}
-        self._restored: list[Flat] | None = None
+        self.worker_of: dict[int, int] = {}  # node id -> worker number
+        self._restored_models: list[Flat] | None = None
 
     @abstractmethod
-    def _enrol(self, grid: Grid) -> None:
-        """Give every node that is connected a place in a hub."""
+    def _update_workers(self, grid: Grid) -> None:
+        """Bring the hubs' workers up to date with the nodes that are connected."""
 
     @abstractmethod
     def _mix(self) -> tuple[dict[str, str], dict[str, float]]:
-        """Mix the hubs' models; say who was silent and which weights were used."""
+        """Mix the hubs' models; return ``silent`` and ``column`` of the `RoundReport`."""
 
     def start(
         self,
@@ -122,7 +112,7 @@ class HubRoundsStrategy(FedAvg):
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
     ) -> Result:
-        """Run Flower's own loop, on a grid whose rounds end on time."""
+        """Run Flower's own loop on a grid whose rounds end at the deadline."""
         timeout = min(timeout, self.deadline or timeout)
         if not isinstance(grid, DeadlineGrid):
             grid = DeadlineGrid(grid, timeout)
@@ -133,46 +123,49 @@ class HubRoundsStrategy(FedAvg):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Every hub sends its own model to its own workers."""
+        """Make the messages with which every hub sends its own model to its own workers."""
         if self.fraction_train == 0.0:
             return []
         if not self.hubs:
             self._make_hubs(arrays)
-        self._enrol(grid)
+        self._update_workers(grid)
         self.round += 1
         config = ConfigRecord({**config, "server-round": server_round, "round": self.round})
         if self.tau is not None:
             config["tau"] = self.tau
         if self.slot is not None:
             config["slot-seconds"] = self.slot
-        return [message for hub in self.hubs for message in self._ask(hub, config, grid)]
+        return [message for hub in self.hubs for message in self._messages(hub, config, grid)]
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Average in every hub, mix every q rounds; return the averaged model."""
+        """Average in every hub and mix every q rounds; return the averaged model u."""
         if not self.hubs:
             return None, None
-        results = self._average(replies)
-        middle = self.average()
-        spread = np.array([distance(hub.model, middle) for hub in self.hubs])
+        results = self._average_in_hubs(replies)
+        u = self.averaged_model()
+        spread = np.array([distance(hub.model, u) for hub in self.hubs])
         mixes = self.round % self.q == 0
         silent, column = self._mix() if mixes else ({}, {})
         if self.on_round is not None:
             self.on_round(RoundReport(self.round, mixes, results, spread, silent, column))
-        return self.hubs[0].layout.record(self.average()), self._train_metrics(results)
+        contents = [a.message.content for result in results for a in result.arrived]
+        metrics = self._average_metrics(contents, self.train_metrics_aggr_fn)
+        return self.hubs[0].layout.record(self.averaged_model()), metrics
 
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
         """Average the metrics of an evaluation, as FedAvg does."""
-        if not self.equal:
+        if not self.equal_weights:
             return super().aggregate_evaluate(server_round, replies)
         usable, _ = self._check_and_log_replies(replies, is_train=False, validate=False)
-        return self._metrics([reply.content for reply in usable], self.evaluate_metrics_aggr_fn)
+        contents = [reply.content for reply in usable]
+        return self._average_metrics(contents, self.evaluate_metrics_aggr_fn)
 
-    def average(self) -> Flat:
-        """u: the hubs' models, weighted by their shares b."""
+    def averaged_model(self) -> Flat:
+        """u: the sum of the hubs' models, weighted by their shares b(d)."""
         b = self.shares().tolist()
         return sum_models([hub.model for hub in self.hubs], b) if len(b) > 1 else self.hubs[0].model
 
@@ -182,52 +175,64 @@ class HubRoundsStrategy(FedAvg):
         return np.asarray(weights / weights.sum())
 
     def restore(self, round: int, models: Sequence[Flat]) -> None:
-        """Continue after ``round`` rounds with the hub models that these led to."""
+        """Continue an earlier run.
+
+        Parameters
+        ----------
+        round : int
+            The last round of that run.
+        models : Sequence[Flat]
+            The hubs' models after it.
+        """
         if len(models) != self.number_of_hubs:
-            raise ValueError(f"{len(models)} models for {self.number_of_hubs} hubs")
+            raise ValueError(f"{len(models)} models for {self.number_of_hubs} hubs: give one each")
         self.round = round
-        self._restored = list(models)
+        self._restored_models = list(models)
 
     def _make_hubs(self, arrays: ArrayRecord) -> None:
         layout = Layout.of(arrays)
-        start = layout.flatten(arrays)
+        initial = layout.flatten(arrays)
+        key = self.weighted_by_key if self.weights_in_replies else None
         for d in range(self.number_of_hubs):
-            model = self._restored[d] if self._restored else start
-            key = self.weighted_by_key if self.weighted else None
-            strategy = copy.deepcopy(self.inner_strategy)
-            self.hubs.append(Hub(layout, model, key, self.absent, strategy))
+            model = self._restored_models[d] if self._restored_models else initial
+            inner_strategy = copy.deepcopy(self.inner_strategy)
+            self.hubs.append(Hub(layout, model, key, self.absent, inner_strategy))
 
-    def _seat(self, places: Mapping[int, tuple[int, int]], gone: Iterable[int] = ()) -> None:
-        """Enter new nodes (node -> hub and worker number) and strike off those that are gone."""
-        away = set(gone)
-        for node, (d, worker) in places.items():
+    def _change_workers(
+        self, joined: Mapping[int, tuple[int, int]], left: Iterable[int] = ()
+    ) -> None:
+        """Add nodes to hubs (node id -> hub, worker number), and remove those that have left."""
+        for node, (d, worker) in joined.items():
             self.worker_of[node] = worker
             self.hubs[d].nodes.append(node)
+        removed = set(left)
         for hub in self.hubs:
-            hub.nodes = sorted(
-                (n for n in hub.nodes if n not in away), key=self.worker_of.__getitem__
-            )
-            fit(hub.strategy, self.inner_strategy, len(hub.nodes))
+            remaining = [node for node in hub.nodes if node not in removed]
+            hub.nodes = sorted(remaining, key=self.worker_of.__getitem__)
+            lower_node_minimums(hub.inner_strategy, self.inner_strategy, len(hub.nodes))
 
-    def _ask(self, hub: Hub, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
+    def _messages(self, hub: Hub, config: ConfigRecord, grid: Grid) -> list[Message]:
+        """Make the messages with which one hub starts a round."""
         if not hub.nodes:
             return []
         arrays = hub.layout.record(hub.model)
-        # A copy for each hub: Flower's strategies write into the config that they are given.
+        # One copy per hub: Flower's strategies write into the config that they are given.
         config = ConfigRecord(dict(config))
-        if hub.strategy is not None:
-            messages = ask_through(hub.strategy, self.round, arrays, config, grid, hub.nodes)
+        if hub.inner_strategy is not None:
+            messages = inner_train_messages(
+                hub.inner_strategy, self.round, arrays, config, grid, hub.nodes
+            )
         else:
             record = RecordDict({self.arrayrecord_key: arrays, self.configrecord_key: config})
-            messages = [Message(record, node, MessageType.TRAIN) for node in self._sample(hub)]
-        return [self._personal(m) for m in messages] if self.worker_config else messages
+            messages = [Message(record, n, MessageType.TRAIN) for n in self._sample_nodes(hub)]
+        return [self._with_worker_config(m) for m in messages] if self.worker_config else messages
 
-    def _sample(self, hub: Hub) -> list[int]:
+    def _sample_nodes(self, hub: Hub) -> list[int]:
         wanted = max(1, self.min_train_nodes, int(len(hub.nodes) * self.fraction_train))
         return hub.nodes if wanted >= len(hub.nodes) else random.sample(hub.nodes, wanted)
 
-    def _personal(self, message: Message) -> Message:
-        """Return the message with what ``worker_config`` has for its worker."""
+    def _with_worker_config(self, message: Message) -> Message:
+        """Return a message to which the config that is meant for its worker alone is added."""
         assert self.worker_config is not None
         node, content = message.metadata.dst_node_id, message.content
         key = next(iter(content.config_records), self.configrecord_key)
@@ -235,7 +240,7 @@ class HubRoundsStrategy(FedAvg):
         config = ConfigRecord({**content.config_records.get(key, {}), **more})
         return Message(RecordDict({**content, key: config}), node, message.metadata.message_type)
 
-    def _average(self, replies: Iterable[Message]) -> list[HubRound]:
+    def _average_in_hubs(self, replies: Iterable[Message]) -> list[HubRound]:
         hub_of = {node: d for d, hub in enumerate(self.hubs) for node in hub.nodes}
         received: list[list[Message]] = [[] for _ in self.hubs]
         for reply in replies:
@@ -260,15 +265,13 @@ class HubRoundsStrategy(FedAvg):
             hub.usual_weight = sum(known) / len(known) if known else 1.0
         return results
 
-    def _train_metrics(self, results: list[HubRound]) -> MetricRecord | None:
-        contents = [a.message.content for result in results for a in result.arrived]
-        return self._metrics(contents, self.train_metrics_aggr_fn)
-
-    def _metrics(self, contents: list[RecordDict], average: MetricsFunction) -> MetricRecord | None:
-        """Average metrics; None where they cannot be, which never stops a run."""
+    def _average_metrics(
+        self, contents: list[RecordDict], average: MetricsFunction
+    ) -> MetricRecord | None:
+        """Average metrics; return None if they cannot be averaged, which never stops a run."""
         key = self.weighted_by_key
-        if self.equal:
-            contents = [_weighing_one(content, key) for content in contents]
+        if self.equal_weights:
+            contents = [_with_weight_one(content, key) for content in contents]
         records = [list(content.metric_records.values()) for content in contents]
         if not records or not all(len(r) == 1 and key in r[0] for r in records):
             return None
@@ -277,11 +280,12 @@ class HubRoundsStrategy(FedAvg):
             for r in records
         }
         if len(kinds) > 1:
-            log(WARNING, "Replies have different metrics, which are not averaged: %s", kinds)
+            log(WARNING, "Metrics are not averaged, because replies have different ones: %s", kinds)
             return None
         return average(contents, key)
 
 
-def _weighing_one(content: RecordDict, key: str) -> RecordDict:
+def _with_weight_one(content: RecordDict, key: str) -> RecordDict:
+    """Return a reply's content with 1 as the weight in its metrics."""
     metrics = {k: MetricRecord({**m, key: 1}) for k, m in content.metric_records.items()}
     return RecordDict({**content, **metrics})

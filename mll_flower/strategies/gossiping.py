@@ -1,4 +1,9 @@
-"""`GossipingHubStrategy`: one hub of a deployment, which gossips with its neighbours."""
+"""`GossipingHubStrategy`: one hub of a deployment, which gossips with its neighbours.
+
+Every hub runs this strategy on a grid of its own, with Flower's own loop. No process sees the
+whole network: at a mixing the hub publishes its model, collects those of its neighbours for as
+long as the gossip deadline allows, and mixes what has arrived.
+"""
 
 from __future__ import annotations
 
@@ -17,36 +22,39 @@ from mll_flower.grids.node_identity import wait_for_nodes
 from mll_flower.models.layout import Layout
 from mll_flower.models.subnetwork_average import AbsentRule
 from mll_flower.models.sums import sum_models
-from mll_flower.strategies.base import HubRoundsStrategy, RoundReport, WorkerConfig
+from mll_flower.strategies.base import HubRoundsStrategy, WorkerConfig
+from mll_flower.strategies.reports import RoundReport
 
 
 class GossipingHubStrategy(HubRoundsStrategy):
     """One hub of a multi-level network as a Flower strategy.
 
-    Its workers are the nodes of its own grid; a node that leaves or joins changes the hub's
-    weight, which the neighbours learn with the next mixing's snapshot.
+    Its workers are the nodes of its own grid. A node that leaves or joins changes the hub's
+    weight, which its neighbours learn at the next mixing.
 
     Parameters
     ----------
     gossip : Gossip
-        The link to the neighbours, `mll_flower.gossip.GrpcGossip` or in process.
+        The link to the neighbours: `mll_flower.gossip.grpc_client.GrpcGossip`, or
+        `mll_flower.gossip.InProcessGossip` for hubs in one process.
     q : int
         Rounds between two mixings.
     rounds : int, optional
-        Rounds of the whole run, after which nothing more is done. A hub that has caught up
-        with its neighbours has fewer to go than it was started with.
+        Rounds of the whole run, after which the strategy does nothing more. A hub that has
+        caught up with its neighbours reaches this number earlier than ``num_rounds``.
     gossip_deadline : float
-        Seconds after which a neighbour counts as silent at a mixing (rule 9).
+        Seconds after which a neighbour counts as silent at a mixing. Its weight in this hub's
+        mix then goes to this hub's own model.
     mixing_column : Mapping[str, float], optional
-        H[j, d] by hub id, for an H that was made beforehand. Without it the metropolis
-        weights are computed from what the neighbours' snapshots tell.
+        H[j, d] by hub id, for an H that was made beforehand. Without it the hub computes
+        metropolis weights from the weights and degrees that its neighbours publish.
     tau, slot : int and float, optional
-        Slots in a round and seconds a slot; sent to the nodes as ``tau`` and
-        ``slot-seconds`` for those that honour budgets.
+        Slots per round and seconds per slot; sent to the nodes as ``tau`` and
+        ``slot-seconds``, for ClientApps that use `mll_flower.budget`.
     deadline, absent, inner_strategy, worker_config, on_round, node_timeout
         As in `MultiLevelStrategy`.
     weighted_by_key : str or None
-        Metric in a reply that is its worker's weight; None weighs all equally.
+        The metric of a reply that holds its worker's weight; None weighs all equally.
     **fedavg
         Further arguments of Flower's ``FedAvg``.
     """
@@ -73,48 +81,48 @@ class GossipingHubStrategy(HubRoundsStrategy):
         super().__init__(
             1,
             tau=tau,
+            slot=slot,
             q=q,
             deadline=deadline,
             absent=absent,
             inner_strategy=inner_strategy,
             worker_config=worker_config,
             on_round=on_round,
+            node_timeout=node_timeout,
             weighted_by_key=weighted_by_key,
-            slot=slot,
             **fedavg,
         )
         self.gossip = gossip
         self.rounds = rounds
         self.gossip_deadline = gossip_deadline
         self.mixing_column = mixing_column
-        self.node_timeout = node_timeout
-        self.known_weights: dict[int, float] = {}
-        self._ahead: int | None = None
-        self._over = False
+        self.known_weights: dict[int, float] = {}  # by node id, from a checkpoint
+        self._neighbour_mixing: int | None = None  # of the neighbour that is furthest ahead
+        self._run_over = False
 
     @property
     def mixing_number(self) -> int:
-        """How many mixings the rounds so far amount to."""
+        """Number of mixings up to the present round."""
         return self.round // self.q
 
     def catch_up(self, timeout: float, like: ArrayRecord | None = None) -> bool:
-        """Go on at the round in which the neighbours are; for hubs that start or come back late.
+        """Continue at the round in which the neighbours are; for hubs that start or return late.
 
         Waits, at most ``timeout`` seconds, until a neighbour that is ahead completes a mixing,
-        so that the next mixing comes for both at about the same time.
+        so that both reach the next mixing at about the same time.
 
         Parameters
         ----------
         timeout : float
             Seconds to wait at most.
         like : ArrayRecord, optional
-            Given by a hub that has no model of its own to go on with: arrays of the kind that
-            it expects. It takes the mean of its neighbours' models, by their weights.
+            For a hub that has no model of its own: arrays with the names, shapes and dtypes
+            that it expects. It starts from the mean of its neighbours' models, by their weights.
 
         Returns
         -------
         bool
-            Whether there was anything to catch up with.
+            Whether a neighbour was ahead.
         """
         seen = self.gossip.latest_mixing()
         if seen is None or seen <= self.mixing_number:
@@ -127,61 +135,64 @@ class GossipingHubStrategy(HubRoundsStrategy):
         log(INFO, "Neighbours are at mixing %d, this hub was at %d", newest, self.mixing_number)
         self.round = newest * self.q
         if like is not None:
-            self._adopt(Layout.of(like), timeout)
+            self._start_from_neighbours(Layout.of(like), timeout)
         return True
 
-    def _adopt(self, layout: Layout, timeout: float) -> None:
-        """Start from the neighbours' newest models."""
+    def _start_from_neighbours(self, layout: Layout, timeout: float) -> None:
+        """Take the mean of the neighbours' newest models as the hub's model."""
         expected = layout.arrays(layout.empty())
-        theirs = list(self.gossip.fetch_latest(timeout, expected).arrived.values())
-        if theirs:
-            total = sum(snapshot.weight for snapshot in theirs)
-            models = [layout.flatten(snapshot.arrays) for snapshot in theirs]
-            self._restored = [sum_models(models, [s.weight / total for s in theirs])]
+        snapshots = list(self.gossip.fetch_latest(timeout, expected).arrived.values())
+        if snapshots:
+            total = sum(snapshot.weight for snapshot in snapshots)
+            models = [layout.flatten(snapshot.arrays) for snapshot in snapshots]
+            shares = [snapshot.weight / total for snapshot in snapshots]
+            self._restored_models = [sum_models(models, shares)]
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Send the hub's model to its workers, unless the run is over."""
-        self._over = self.rounds is not None and self.round >= self.rounds
-        return [] if self._over else super().configure_train(server_round, arrays, config, grid)
+        self._run_over = self.rounds is not None and self.round >= self.rounds
+        return [] if self._run_over else super().configure_train(server_round, arrays, config, grid)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Average, and mix every q rounds; then go on where the neighbours are."""
-        if self._over:
+        """Average, mix every q rounds, and catch up with neighbours that are far ahead."""
+        if self._run_over:
             return None, None
         result = super().aggregate_train(server_round, replies)
-        # A neighbour that is one mixing ahead waits there: this hub's next one is the same. To
-        # go past it would only make the two overtake each other for ever.
-        if self._ahead is not None and self._ahead > self.mixing_number + 1:
-            log(WARNING, "A neighbour is at mixing %d: this hub goes on there", self._ahead)
-            self.round = self._ahead * self.q
-        self._ahead = None
+        # A neighbour that is one mixing ahead waits for this hub at its next one. Skipping
+        # that mixing would only make the two hubs overtake each other for ever.
+        ahead = self._neighbour_mixing
+        if ahead is not None and ahead > self.mixing_number + 1:
+            log(WARNING, "A neighbour is at mixing %d: this hub continues there", ahead)
+            self.round = ahead * self.q
+        self._neighbour_mixing = None
         return result
 
     def _make_hubs(self, arrays: ArrayRecord) -> None:
         super()._make_hubs(arrays)
         self.hubs[0].weights.update(self.known_weights)
 
-    def _enrol(self, grid: Grid) -> None:
+    def _update_workers(self, grid: Grid) -> None:
         if self.worker_of:
-            nodes = self._connected(grid)
+            nodes = self._connected_nodes(grid)
         else:
             nodes = wait_for_nodes(grid, self.min_available_nodes, self.node_timeout)
         hub = self.hubs[0]
-        new = [n for n in nodes if n not in hub.nodes]
-        numbers: dict[int, int] = {}
-        for node in new:
-            numbers[node] = self.worker_of.setdefault(node, len(self.worker_of))
-        gone = set(hub.nodes) - set(nodes)
-        if gone or (new and self.round):
-            log(INFO, "Round %d: %d workers joined, %d left", self.round + 1, len(new), len(gone))
-        self._seat({node: (0, number) for node, number in numbers.items()}, gone)
+        joined: dict[int, tuple[int, int]] = {}
+        for node in nodes:
+            if node not in hub.nodes:
+                joined[node] = 0, self.worker_of.setdefault(node, len(self.worker_of))
+        left = set(hub.nodes) - set(nodes)
+        if left or (joined and self.round):
+            counts = len(joined), len(left)
+            log(INFO, "Round %d: %d workers joined, %d left", self.round + 1, *counts)
+        self._change_workers(joined, left)
 
-    def _connected(self, grid: Grid) -> list[int]:
-        """Nodes that are there; if none is, wait for one, but no longer than a round lasts."""
+    def _connected_nodes(self, grid: Grid) -> list[int]:
+        """Return the connected nodes; if none is, wait for one, at most as long as a round."""
         end = time.monotonic() + (self.deadline or 0.0)
         while True:
             nodes = sorted(grid.get_node_ids())
@@ -205,5 +216,5 @@ class GossipingHubStrategy(HubRoundsStrategy):
             log(WARNING, "Mixing %d: hub %s is silent: %s", self.mixing_number, peer, why)
         mixed, column = mix_with_neighbours(own, exchange, self.mixing_column)
         hub.model = hub.layout.flatten(mixed)
-        self._ahead = exchange.ahead
+        self._neighbour_mixing = exchange.ahead
         return exchange.silent, column

@@ -1,10 +1,13 @@
-"""One hub: its model, its workers' weights, and the average of its sub-network."""
+"""One hub on a Flower grid: its model, its workers and their weights, and its average.
+
+The strategies of this package hold one `Hub` per hub of the network (`GossipingHubStrategy`
+has one in all) and give it the replies of its workers at the end of each round.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, Message, MetricRecord
@@ -21,55 +24,30 @@ from mll_flower.models.subnetwork_average import (
     subnetwork_average,
 )
 from mll_flower.models.sums import RecordSum, is_finite, sum_models
-from mll_flower.strategies.inner_strategy import in_dtypes_of
+from mll_flower.strategies.inner_strategy import restore_dtypes
+from mll_flower.strategies.reports import Absent, Arrival, HubRound
 
 Record = Mapping[str, Array | Vector]
-
-
-@dataclass(frozen=True)
-class Arrival:
-    """A reply that can be averaged."""
-
-    node: int
-    arrays: ArrayRecord
-    metrics: MetricRecord
-    message: Message
-
-
-@dataclass(frozen=True)
-class Absent:
-    """A worker that counts as having taken no step in this round, and why."""
-
-    node: int
-    cause: Absence
-    why: str
-
-
-@dataclass
-class HubRound:
-    """What a round brought to a hub."""
-
-    arrived: list[Arrival] = field(default_factory=list)
-    absent: list[Absent] = field(default_factory=list)
 
 
 class Hub:
     """A hub of the network.
 
+    Its workers' node ids are in ``nodes``, in the order in which their models are summed, and
+    their weights w(i) in ``weights``, by node id. Whoever makes the hub fills in both.
+
     Parameters
     ----------
     layout : Layout
-        How its model is laid out.
+        Names, shapes and dtypes of its model.
     model : Flat
         y(d), the model to start from.
     weighted_by_key : str or None
-        Metric in a reply that is its worker's weight; None when weights are given, or all 1.
+        The metric of a reply that holds its worker's weight; None if replies hold no weight.
     absent : {"keep", "renormalise"}
         What happens to the shares of absent workers.
-    strategy : Strategy, optional
-        A Flower strategy whose ``aggregate_train`` takes the v-average's place.
-    weights : Mapping[int, float], optional
-        w(i) by node id, when they are given and not learned from replies.
+    inner_strategy : Strategy, optional
+        A strategy of Flower's whose ``aggregate_train`` replaces the weighted average.
     """
 
     def __init__(
@@ -78,40 +56,54 @@ class Hub:
         model: Flat,
         weighted_by_key: str | None,
         absent: AbsentRule = "keep",
-        strategy: Strategy | None = None,
-        weights: Mapping[int, float] | None = None,
+        inner_strategy: Strategy | None = None,
     ) -> None:
         self.layout = layout
         self.model = model
         self.weighted_by_key = weighted_by_key
         self.absent_rule = absent
-        self.strategy = strategy
-        self.nodes: list[int] = []  # its workers, in the order in which they are summed
-        self.weights: dict[int, float] = dict(weights or {})
-        self.usual_weight = 1.0  # of a worker in the network, for hubs that know none yet
+        self.inner_strategy = inner_strategy
+        self.nodes: list[int] = []
+        self.weights: dict[int, float] = {}
+        self.usual_weight = 1.0  # the network's mean weight, for a hub that knows none yet
         self._weight = 1.0
 
-    def average(self, round: int, replies: Iterable[Message]) -> HubRound:
-        """Set the hub's model to z(d), from the replies of those who were asked.
+    @property
+    def weight(self) -> float:
+        """Sum of the weights of the hub's workers; a hub that has lost all keeps the last sum."""
+        if self.nodes:
+            self._weight = sum(self.weight_of(node) for node in self.nodes)
+        return self._weight
 
-        A worker that was not asked (sampling) has no part in the round; one that was asked
-        and sent nothing usable is absent.
+    def weight_of(self, node: int) -> float:
+        """w(i); while a worker's weight is unknown, the mean of the known ones."""
+        if node in self.weights:
+            return self.weights[node]
+        return sum(self.weights.values()) / len(self.weights) if self.weights else self.usual_weight
+
+    def average(self, round: int, replies: Iterable[Message]) -> HubRound:
+        """Set the hub's model to z(d), the average of the replies of the workers it asked.
+
+        A worker that was not asked (because of sampling) has no part in the round. One that
+        was asked and sent nothing usable is absent. If nobody arrives, or no average can be
+        used, the hub keeps its model.
         """
+        reply_of = {reply.metadata.src_node_id: reply for reply in replies}
+        # In the hub's order, whatever that of the replies: sums are then the same to the bit.
+        asked = [node for node in self.nodes if node in reply_of]
         arrived: dict[int, Arrival] = {}
         absent: dict[int, Absent] = {}
-        for reply in replies:
-            usable = self._read(reply)
-            if isinstance(usable, Arrival):
-                arrived[usable.node] = usable
+        for node in asked:
+            result = self._read(reply_of[node])
+            if isinstance(result, Arrival):
+                arrived[node] = result
             else:
-                absent[usable.node] = usable
-        # In the workers' order, whoever is absent: the same sums to the last bit.
-        asked = [node for node in self.nodes if node in arrived or node in absent]
-        if self.strategy is None:
-            average, gone = self._weighted_average(asked, arrived, absent)
+                absent[node] = result
+        if self.inner_strategy is None:
+            average, dropped = self._weighted_average(asked, arrived, absent)
         else:
-            average, gone = self._aggregate(self.strategy, round, asked, arrived)
-        for node, why in gone.items():
+            average, dropped = self._aggregate(self.inner_strategy, round, asked, arrived)
+        for node, why in dropped.items():
             absent.setdefault(node, Absent(node, Absence.NOT_FINITE, why))
         if average is not None:
             self.model = average
@@ -123,7 +115,7 @@ class Hub:
     def _weighted_average(
         self, asked: list[int], arrived: Mapping[int, Arrival], absent: Mapping[int, Absent]
     ) -> tuple[Flat | None, dict[int, str]]:
-        """Return the sub-network average, and who is absent from it."""
+        """Return the sub-network average, and why each absent node is absent from it."""
 
         def model_of(place: int) -> Record:
             node = asked[place]
@@ -137,53 +129,41 @@ class Hub:
             [self.weight_of(node) for node in asked],
             model_of,
             self.absent_rule,
-            lambda: RecordSum(self.layout),
-            lambda record: is_finite(self.layout.flatten(record)),
+            new_sum=lambda: RecordSum(self.layout),
+            finite=lambda record: is_finite(self.layout.flatten(record)),
         )
         return average.model, {asked[place]: why for place, why in average.absent.items()}
 
     def _aggregate(
         self, strategy: Strategy, round: int, asked: list[int], arrived: Mapping[int, Arrival]
     ) -> tuple[Flat | None, dict[int, str]]:
-        """Let the inner strategy aggregate; the shares of absent workers stay with the hub's model.
+        """Let the inner strategy aggregate; the shares of absent workers stay with y(d).
 
-        It is asked once per round: its state moves, and it may empty the replies. And its
-        state must never see a NaN, so that models are looked through first.
+        Its state must never see a NaN, so every model is checked before. It is called once
+        per round, as each call changes its state and may empty the replies.
         """
-        gone = {
+        dropped = {
             node: NOT_FINITE
             for node, arrival in arrived.items()
             if not is_finite(self.layout.flatten(arrival.arrays))
         }
-        here = [node for node in asked if node in arrived and node not in gone]
-        if not here:
-            return None, gone
+        usable = [node for node in asked if node in arrived and node not in dropped]
+        if not usable:
+            return None, dropped
         weights = [self.weight_of(node) for node in asked]
-        _, kept = absent_factors(weights, [node in here for node in asked], self.absent_rule)
-        arrays, _ = strategy.aggregate_train(round, [arrived[node].message for node in here])
+        _, kept = absent_factors(weights, [node in usable for node in asked], self.absent_rule)
+        arrays, _ = strategy.aggregate_train(round, [arrived[node].message for node in usable])
         if arrays is None:
-            return None, gone
-        average = self.layout.flatten(in_dtypes_of(self.layout, arrays))
+            return None, dropped
+        average = self.layout.flatten(restore_dtypes(self.layout, arrays))
         if kept:
             average = sum_models([average, self.model], [1 - kept, kept])
         if is_finite(average):
-            return average, gone
-        return None, {**dict.fromkeys(here, AVERAGE_NOT_FINITE), **gone}
-
-    @property
-    def weight(self) -> float:
-        """The sum of the weights of the hub's workers; of the last ones while it has none."""
-        if self.nodes:
-            self._weight = sum(self.weight_of(node) for node in self.nodes)
-        return self._weight
-
-    def weight_of(self, node: int) -> float:
-        """w(i); until a worker's weight is known, the mean of the known ones."""
-        if node in self.weights:
-            return self.weights[node]
-        return sum(self.weights.values()) / len(self.weights) if self.weights else self.usual_weight
+            return average, dropped
+        return None, {**dict.fromkeys(usable, AVERAGE_NOT_FINITE), **dropped}
 
     def _read(self, reply: Message) -> Arrival | Absent:
+        """Check a reply, and learn its worker's weight from it."""
         node = reply.metadata.src_node_id
         if reply.has_error():
             return Absent(node, *absence_of(reply))
@@ -209,13 +189,13 @@ class Hub:
 
 
 def _unreadable(arrays: ArrayRecord) -> str | None:
-    """Say which array does not hold what it claims; None if all do."""
+    """Return which array's bytes are not what it claims, and why; None if all are."""
     for name, array in arrays.items():
         try:
             vector = array_view(array)
         except (ValueError, SyntaxError, IndexError) as error:
             return f"{name!r} cannot be read: {error}"
-        claimed = np.dtype(array.dtype).newbyteorder("=")  # as `array_view` reads it
+        claimed = np.dtype(array.dtype).newbyteorder("=")  # `array_view` converts to it
         if vector.dtype != claimed or vector.size != math.prod(array.shape):
             return f"{name!r} holds {vector.size} {vector.dtype}, not {array.shape} {array.dtype}"
     return None

@@ -1,4 +1,9 @@
-"""A Flower strategy that aggregates inside a hub: what it must be told, and what it returns."""
+"""A strategy of Flower's that aggregates inside a hub, such as FedAdam: the inner strategy.
+
+Flower's strategies expect to have all nodes to themselves and to keep their own model from
+round to round. A hub has only some of the nodes, and mixing changes its model. The functions
+here bridge the difference; `mll_flower.strategies.base` and ``hub`` use them.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +20,7 @@ from mll_flower.grids.wrapper import GridWrapper
 from mll_flower.models.layout import Layout, Vector
 
 
-def ask_through(
+def inner_train_messages(
     strategy: Strategy,
     round: int,
     arrays: ArrayRecord,
@@ -23,47 +28,58 @@ def ask_through(
     grid: Grid,
     nodes: list[int],
 ) -> list[Message]:
-    """Return the messages with which a hub's strategy begins a round with its own workers.
+    """Return the messages with which an inner strategy starts a round with its hub's workers.
 
-    FedAvgM steps from what it returned last, which is not the hub's model any more once the
-    hub has mixed: a model that a strategy remembers is forgotten, so that it takes the
-    given one. (The other strategies of Flower's that remember a model do so anyway.)
+    A model that the strategy remembers is forgotten first, so that the round starts from
+    ``arrays``: FedAvgM would step from what it returned last, which is no longer the hub's
+    model once the hub has mixed. (Flower's other strategies that remember a model replace it
+    with the given one anyway.)
     """
-    for part in _wrapped(strategy):
-        if hasattr(part, "current_arrays"):
-            part.current_arrays = None
-    return list(strategy.configure_train(round, arrays, config, _HubView(grid, nodes)))
+    for layer in _layers(strategy):
+        if hasattr(layer, "current_arrays"):
+            layer.current_arrays = None
+    return list(strategy.configure_train(round, arrays, config, _HubGrid(grid, nodes)))
 
 
-def fit(strategy: Strategy | None, original: Strategy | None, nodes: int) -> None:
-    """Lower a hub strategy's minimum numbers of nodes to what the hub has.
+def lower_node_minimums(strategy: Strategy | None, given: Strategy | None, nodes: int) -> None:
+    """Lower an inner strategy's minimum numbers of nodes to the number that its hub has.
 
-    Flower's strategies wait without end for their minimum, which is 2 unless it is set.
+    Flower's strategies wait for ever for their minimum, which is 2 unless it is set.
+
+    Parameters
+    ----------
+    strategy : Strategy or None
+        The hub's copy, which is changed.
+    given : Strategy or None
+        The strategy that the user gave, whose minimums hold again in a hub that grows.
+    nodes : int
+        Number of nodes that the hub has.
     """
-    for part, model in zip(_wrapped(strategy), _wrapped(original), strict=True):
+    for own, original in zip(_layers(strategy), _layers(given), strict=True):
         for name in ("min_train_nodes", "min_evaluate_nodes", "min_available_nodes"):
-            if hasattr(part, name):
-                setattr(part, name, min(getattr(model, name), nodes))
+            if hasattr(own, name):
+                setattr(own, name, min(getattr(original, name), nodes))
 
 
-def in_dtypes_of(layout: Layout, arrays: ArrayRecord) -> dict[str, Vector]:
-    """Arrays of a Flower strategy, which turns integers into floats, in the layout's dtypes."""
-    rounded: dict[str, Vector] = {}
-    for name, dtype in zip(layout.names, layout.dtypes, strict=True):
+def restore_dtypes(layout: Layout, arrays: ArrayRecord) -> dict[str, Vector]:
+    """Return an aggregate in the dtypes of the model; Flower's strategies return floats."""
+    restored: dict[str, Vector] = {}
+    for name, dtype in zip(layout.names, map(np.dtype, layout.dtypes), strict=True):
         array = arrays[name].numpy()
-        kind = np.dtype(dtype)
-        rounded[name] = (array if np.issubdtype(kind, np.inexact) else np.rint(array)).astype(kind)
-    return rounded
+        if not np.issubdtype(dtype, np.inexact):
+            array = np.rint(array)
+        restored[name] = array.astype(dtype)
+    return restored
 
 
-def _wrapped(strategy: Any) -> Iterator[Any]:
-    """Walk through a strategy and those that it wraps (as differential privacy does)."""
+def _layers(strategy: Any) -> Iterator[Any]:
+    """Yield a strategy, and those that it wraps, as the ones for differential privacy do."""
     while strategy is not None:
         yield strategy
         strategy = getattr(strategy, "strategy", None)
 
 
-class _HubView(GridWrapper):
+class _HubGrid(GridWrapper):
     """The part of a grid that one hub sees: its own workers."""
 
     def __init__(self, grid: Grid, nodes: list[int]) -> None:

@@ -1,9 +1,9 @@
 """`MultiLevelStrategy`: all hubs of a multi-level network on one Flower grid.
 
-The loop is Flower's own ``Strategy.start``. A round of it is a round of the paper: every
-hub sends its model to its workers and averages what comes back (`Hub.average`); after
-every q rounds the hubs mix through H. What the strategy returns, and what is evaluated,
-is the averaged model u.
+The loop is Flower's own ``Strategy.start``. One round of it is one round of the paper: every
+hub sends its model to its workers and averages what comes back (`Hub.average`), and after every
+q rounds the hubs mix through H. What the strategy returns, and what is evaluated, is the
+averaged model u.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from mll_flower.algorithm.network import HubNetwork
 from mll_flower.grids.node_identity import ask_identity, wait_for_nodes
 from mll_flower.models.hub_mixing import mix_models
 from mll_flower.models.subnetwork_average import AbsentRule
-from mll_flower.strategies.base import HubRoundsStrategy, MetricsFunction, RoundReport, WorkerConfig
+from mll_flower.strategies.base import HubRoundsStrategy, MetricsFunction, WorkerConfig
+from mll_flower.strategies.reports import RoundReport
 
 Assign = str | Callable[[int], int]
 
@@ -37,37 +38,39 @@ class MultiLevelStrategy(HubRoundsStrategy):
     Parameters
     ----------
     network : HubNetwork, optional
-        Hubs, workers, weights and graph. Its weights are used as they are, and a node that
-        leaves is an absent worker.
+        Hubs, workers, weights and graph. Its weights are used whatever replies say, and a
+        node that leaves is an absent worker.
     hubs, graph : int and str, Path or networkx.Graph, optional
-        Instead of ``network``: the number of hubs and their graph. Workers are the nodes
+        Instead of ``network``: the number of hubs and their graph. The workers are the nodes
         that are connected, and their weights come with their replies.
     assign : "even", "node-config:KEY" or callable
-        With ``hubs``: which hub a node belongs to. ``even`` deals nodes out in turn;
+        With ``hubs``: which hub a node belongs to. ``even`` deals the nodes out in turn;
         ``node-config:KEY`` asks each node for that key of its node config (its ClientApp
         must call `mll_flower.answer_identity`); a function maps a node id to a hub number.
     workers : Mapping[int, int], optional
-        With ``network``: the worker number of each node id; else in the order of their ids.
+        With ``network``: node id -> worker number. Without it, workers are numbered in the
+        order of their node ids.
     mixing : str or Path
-        How H is made (`mll_flower.mixing_matrix`), or a file that holds it.
+        How H is made (see `mll_flower.mixing_matrix`), or a file that holds it.
     tau, slot : int and float, optional
-        Slots in a round and seconds a slot; sent to the nodes as ``tau`` and
-        ``slot-seconds`` for those that honour budgets.
+        Slots per round and seconds per slot; sent to the nodes as ``tau`` and
+        ``slot-seconds``, for ClientApps that use `mll_flower.budget`.
     q : int
         Rounds between two mixings.
     deadline : float, optional
-        Seconds after which a round ends without those who have not answered.
+        Seconds after which a round ends without those that have not answered.
     absent : {"keep", "renormalise"}
-        Whether absent workers' shares stay with the model that their hub sent.
+        Whether the shares of absent workers stay with the model that their hub sent, or the
+        shares of the others are scaled up.
     inner_strategy : Strategy, optional
-        A Flower strategy that aggregates inside each hub, in place of the weighted average;
-        each hub gets a copy with its own state.
+        A strategy of Flower's that aggregates inside each hub, in place of the weighted
+        average; each hub gets a copy with its own state.
     worker_config : callable, optional
-        ``worker_config(worker, round)``: more config for one worker's message.
+        ``worker_config(worker, round)``: config for one worker's message alone.
     on_round : callable, optional
         Called with a `RoundReport` after each round.
     node_timeout : float
-        Seconds to wait for nodes to connect, and to say who they are.
+        Seconds to wait for nodes to connect, and for them to answer which hub they belong to.
     fraction_train, fraction_evaluate, min_train_nodes, min_evaluate_nodes, \
 min_available_nodes, weighted_by_key, arrayrecord_key, configrecord_key, \
 train_metrics_aggr_fn, evaluate_metrics_aggr_fn
@@ -124,6 +127,7 @@ train_metrics_aggr_fn, evaluate_metrics_aggr_fn
             inner_strategy=inner_strategy,
             worker_config=worker_config,
             on_round=on_round,
+            node_timeout=node_timeout,
             weighted_by_key=weighted_by_key,
             weights_given=network is not None,
             fraction_train=fraction_train,
@@ -139,10 +143,9 @@ train_metrics_aggr_fn, evaluate_metrics_aggr_fn
         self.assign = assign
         self.workers = workers
         self.mixing = mixing
-        self.node_timeout = node_timeout
-        self._h: tuple[bytes, NDArray[np.float64]] | None = None
-        # A wrong H fails here, before anything starts; a file's needs the shares, which
-        # come with the first replies unless there is a network.
+        self._h_of_shares: tuple[bytes, NDArray[np.float64]] | None = None
+        # A wrong H fails here, before anything starts. Only an H from a file must wait for the
+        # first replies, if these bring the weights: it is checked against the shares.
         if network is not None:
             mixing_matrix(network.graph, network.b, mixing)
         elif not is_file(mixing):
@@ -162,11 +165,11 @@ train_metrics_aggr_fn, evaluate_metrics_aggr_fn
         super().summary()
 
     def mixing_matrix(self) -> NDArray[np.float64]:
-        """H for the present shares; made anew only when these have changed."""
+        """H for the present shares; made again only when these have changed."""
         b = self.shares()
-        if self._h is None or self._h[0] != b.tobytes():
-            self._h = b.tobytes(), mixing_matrix(self.graph, b, self.mixing)
-        return self._h[1]
+        if self._h_of_shares is None or self._h_of_shares[0] != b.tobytes():
+            self._h_of_shares = b.tobytes(), mixing_matrix(self.graph, b, self.mixing)
+        return self._h_of_shares[1]
 
     def _mix(self) -> tuple[dict[str, str], dict[str, float]]:
         models = mix_models([hub.model for hub in self.hubs], self.mixing_matrix())
@@ -174,31 +177,32 @@ train_metrics_aggr_fn, evaluate_metrics_aggr_fn
             hub.model = model
         return {}, {}
 
-    def _enrol(self, grid: Grid) -> None:
+    def _update_workers(self, grid: Grid) -> None:
         if self.network is not None:
             if not self.worker_of:
-                self._enrol_workers(self.network, grid)
+                self._add_workers_of(self.network, grid)
             return
         first = not self.worker_of
         if first:
             needed = max(self.min_available_nodes, self.number_of_hubs)
             nodes = wait_for_nodes(grid, needed, self.node_timeout)
-        else:  # later on, whoever is not connected has left the network
+        else:  # a node that is no longer connected has left the network
             nodes = sorted(grid.get_node_ids())
-        seated = {node for hub in self.hubs for node in hub.nodes}
+        members = {node for hub in self.hubs for node in hub.nodes}
         try:
-            places = self._places([n for n in nodes if n not in seated], grid)
+            joined = self._hub_and_number([n for n in nodes if n not in members], grid)
         except (RuntimeError, ValueError) as error:
             if first:
                 raise
-            log(WARNING, "Round %d: new nodes have no part in it: %s", self.round + 1, error)
-            places = {}
-        self._seat(places, gone=seated - set(nodes))
+            log(WARNING, "Round %d: new nodes take no part in it: %s", self.round + 1, error)
+            joined = {}
+        self._change_workers(joined, left=members - set(nodes))
         if first and not all(hub.nodes for hub in self.hubs):
             empty = [d for d, hub in enumerate(self.hubs) if not hub.nodes]
             raise ValueError(f"hubs {empty} have no worker: assign at least one node to each hub")
 
-    def _enrol_workers(self, network: HubNetwork, grid: Grid) -> None:
+    def _add_workers_of(self, network: HubNetwork, grid: Grid) -> None:
+        """Wait for the nodes of a network, and give each its hub and its weight."""
         nodes = wait_for_nodes(grid, network.workers, self.node_timeout, among=self.workers)
         if len(nodes) > network.workers:
             raise ValueError(
@@ -206,40 +210,44 @@ train_metrics_aggr_fn, evaluate_metrics_aggr_fn
                 f"some belong to no hub: connect {network.workers}, or say with workers= which "
                 "node is which worker"
             )
-        places = {}
+        joined = {}
         for place, node in enumerate(nodes):
             worker = place if self.workers is None else self.workers[node]
             d = int(network.hub_of[worker])
-            places[node] = d, worker
+            joined[node] = d, worker
             self.hubs[d].weights[node] = float(network.w[worker])
-        self._seat(places)
+        self._change_workers(joined)
 
-    def _places(self, nodes: list[int], grid: Grid) -> dict[int, tuple[int, int]]:
-        """Hub and number of each new node."""
-        told: dict[int, Any] = {}
+    def _hub_and_number(self, nodes: list[int], grid: Grid) -> dict[int, tuple[int, int]]:
+        """Return the hub and the worker number of each new node."""
+        hub_named_by: dict[int, Any] = {}
         if nodes and isinstance(self.assign, str) and self.assign != "even":
-            key = self.assign.removeprefix("node-config:")
-            # Those who are there already do not wait longer than a round for new ones.
-            limit = self.deadline if self.worker_of else None
-            timeout = min(self.node_timeout, limit or self.node_timeout)
-            told = {n: i.get(key) for n, i in ask_identity(grid, nodes, timeout).items()}
-        places = {}
+            hub_named_by = self._ask_for_hub(nodes, self.assign.removeprefix("node-config:"), grid)
+        result = {}
         free = len(self.worker_of)
         for node in nodes:
-            number = self.worker_of.get(node, free)  # a node that comes back is who it was
+            number = self.worker_of.get(node, free)  # a node that comes back keeps its number
             free += number == free
             hub: Any = number % self.number_of_hubs
             if callable(self.assign):
                 hub = self.assign(node)
-            elif told:
-                hub = told[node]
+            elif hub_named_by:
+                hub = hub_named_by[node]
             if not isinstance(hub, (int, np.integer)) or not 0 <= hub < self.number_of_hubs:
                 raise ValueError(
                     f"node {node} belongs to no hub: assign={self.assign!r} gave {hub!r}, "
                     f"expected a hub number from 0 to {self.number_of_hubs - 1}"
                 )
-            places[node] = int(hub), number
-        return places
+            result[node] = int(hub), number
+        return result
+
+    def _ask_for_hub(self, nodes: list[int], key: str, grid: Grid) -> dict[int, Any]:
+        """Ask nodes for a key of their node config."""
+        # Later on, workers do not wait longer for new nodes than a round lasts.
+        limit = self.deadline if self.worker_of else None
+        timeout = min(self.node_timeout, limit or self.node_timeout)
+        answers = ask_identity(grid, nodes, timeout)
+        return {node: identity.get(key) for node, identity in answers.items()}
 
 
 def _check_workers(workers: Mapping[int, int], network: HubNetwork | None) -> None:

@@ -126,7 +126,9 @@ def _run_round(
             raise WorkerAbsent(f"{type(error).__name__}: {error}") from error
         return model
 
-    average = subnetwork_average(hub, v, model_of, absent_rule, RunningSum, is_finite)
+    average = subnetwork_average(
+        hub, v, model_of, absent_rule, new_sum=RunningSum, finite=is_finite
+    )
     for place in average.absent:
         losses[place] = math.nan
     return average, losses

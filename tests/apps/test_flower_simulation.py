@@ -1,26 +1,28 @@
-"""The main job on Flower's simulation engine: real SuperLink, Ray, SuperNodes and FAB.
+"""Runs of the whole network on Flower's simulation engine: real SuperLink, Ray, SuperNodes, FAB.
 
-The runs share one SuperLink and are small; what needs no Flower runtime is tested in
-test_main_run.py on the same app.
+The runs are small and share one SuperLink. Whatever needs no Flower runtime is tested in
+test_network_run.py, on the same apps.
 """
 
 from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from unittest.mock import patch
 
 import numpy as np
+import psutil
 import pytest
 import torch
 from click.testing import Result
 from typer.testing import CliRunner
 
 from mll_flower.cli import app as cli
-from mll_flower.processes.simulation import SuperLink, app_directory, run_app, simulation_superlink
+from mll_flower.processes.flower_environment import app_directory
+from mll_flower.processes.simulation import SuperLink, run_app, simulation_superlink
 from mll_flower.results.files import COLUMNS
 from tests.support.simulated import (
     Results,
@@ -54,7 +56,7 @@ class Shared:
         """Run the app as `flwr run` does; return its results and its log."""
         lines: list[str] = []
 
-        def hear(line: str) -> None:
+        def on_log_line(line: str) -> None:
             lines.append(line)
             on_line(line)
 
@@ -65,7 +67,7 @@ class Shared:
             "init-args-log-to-driver": False,
         }
         values = {**settings_of(settings), "output": str(output)}
-        run_app(self.superlink, app_directory(), values, federation, hear)
+        run_app(self.superlink, app_directory(), values, federation, on_log_line)
         return Results(output), lines
 
 
@@ -77,12 +79,12 @@ def shared() -> Iterator[Shared]:
 
 @pytest.fixture(scope="module")
 def by_worker(shared: Shared, tmp_path_factory: pytest.TempPathFactory) -> Results:
-    """A node a worker, one actor."""
+    """One node per worker, and one actor."""
     output = tmp_path_factory.mktemp("worker") / "run"
     return shared.run(output, nodes=3, actors=1, pool="worker", **SETTINGS)[0]
 
 
-def test_flower_s_path_equals_the_reference(by_worker: Results):
+def test_a_run_on_flower_equals_algorithm_1(by_worker: Results):
     history = reference_run(config_of(**SETTINGS))
     assert np.abs(by_worker.vector() - history.average[-1]).max() <= 1e-6
     assert np.abs(history.average[-1]).max() > 0.1
@@ -96,7 +98,7 @@ def test_flower_s_path_equals_the_reference(by_worker: Results):
         assert float(row["test_loss"]) == pytest.approx(loss, abs=1e-6)
 
 
-def test_results_are_there(by_worker: Results):
+def test_all_results_are_written(by_worker: Results):
     assert tuple(by_worker.rows[0]) == COLUMNS
     assert len(by_worker.evaluations) == 5
     assert [row["hub"] for row in by_worker.rows].count("0") == 8
@@ -108,53 +110,49 @@ def test_results_are_there(by_worker: Results):
     module.load_state_dict({k: torch.from_numpy(v) for k, v in by_worker.model.items()})
     _, accuracy = task.evaluate(module)
     assert accuracy == pytest.approx(by_worker.report["summary"]["accuracy"])
-    pictures = list((by_worker.folder / "plots").glob("*.png"))
-    assert len(pictures) >= 4
-    assert all(picture.read_bytes().startswith(b"\x89PNG") for picture in pictures)
+    plots = list((by_worker.folder / "plots").glob("*.png"))
+    assert len(plots) >= 4
+    assert all(plot.read_bytes().startswith(b"\x89PNG") for plot in plots)
 
 
-def test_the_same_numbers_without_flower(by_worker: Results, tmp_path: Path):
-    here = play(tmp_path, pool="worker", **SETTINGS)
-    assert here.same_model(by_worker)
-    assert here.lasting == by_worker.lasting
+def test_the_numbers_are_the_same_in_process(by_worker: Results, tmp_path: Path):
+    in_process = play(tmp_path, pool="worker", **SETTINGS)
+    assert in_process.same_model(by_worker)
+    assert in_process.timeless == by_worker.timeless
 
 
-def test_the_same_numbers_with_other_actors_nodes_and_pools(
+def test_the_numbers_are_the_same_with_other_actors_nodes_and_pools(
     shared: Shared, by_worker: Results, tmp_path: Path
 ):
-    """Two actors, a node a hub, and more nodes than are needed, as plain `flwr run` has."""
+    """Two actors, one node per hub, and more nodes than needed, as `flwr run` has by default."""
     results, log = shared.run(tmp_path / "run", nodes=4, actors=2, pool="hub", **SETTINGS)
     assert results.same_model(by_worker)
     assert results.evaluations == by_worker.evaluations
     assert results.report["workers"] == by_worker.report["workers"]
-    here = play(tmp_path / "here", pool="hub", **SETTINGS)
-    assert here.same_model(results)
-    assert here.lasting == results.lasting
-    # Whoever runs `flwr run --stream` sees how it went.
+    in_process = play(tmp_path / "here", pool="hub", **SETTINGS)
+    assert in_process.same_model(results)
+    assert in_process.timeless == results.timeless
+    # `flwr run --stream` shows the progress.
     assert any("slot 32 of 32" in line for line in log)
 
 
-@contextmanager
-def no_other(shared: Shared) -> Iterator[SuperLink]:
-    yield shared.superlink
-
-
-def command(shared: Shared, output: Path, settings: dict) -> Result:
-    """`mll-flower run` on the shared SuperLink."""
+def invoke_run(shared: Shared, output: Path, settings: dict) -> Result:
+    """Call `mll-flower run` on the shared SuperLink."""
     values = {**settings_of(settings), "output": output}
-    words = [word for key, value in values.items() for word in (f"--{key}", str(value))]
+    options = [text for key, value in values.items() for text in (f"--{key}", str(value))]
     with patch(
-        "mll_flower.processes.simulation.simulation_superlink", lambda home: no_other(shared)
+        "mll_flower.processes.simulation.simulation_superlink",
+        lambda home: nullcontext(shared.superlink),
     ):
-        return CliRunner().invoke(cli, ["run", "--actors", "2", *words])
+        return CliRunner().invoke(cli, ["run", "--actors", "2", *options])
 
 
 def test_the_command_runs_through_flower(shared: Shared, tmp_path: Path):
     settings = {**SETTINGS, "model": "cnn", "slots": 8, "momentum": 0.5, "pool": "hub"}
-    result = command(shared, tmp_path / "run", settings)
+    result = invoke_run(shared, tmp_path / "run", settings)
     assert result.exit_code == 0, result.output
     assert "test accuracy" in result.output
-    # torch's arithmetic too is the same to the bit in Ray's actors and here.
+    # torch's results too are the same to the bit in Ray's actors and here.
     assert Results(tmp_path / "run").same_model(play(tmp_path / "here", **settings))
 
 
@@ -163,7 +161,7 @@ def test_too_few_nodes_fail_the_run_with_the_remedy(shared: Shared, tmp_path: Pa
         run_app(superlink, app, values, {**federation, "num-supernodes": 2}, on_line)
 
     with patch("mll_flower.processes.simulation.run_app", with_two):
-        result = command(shared, tmp_path / "run", {**SETTINGS, "pool": "worker"})
+        result = invoke_run(shared, tmp_path / "run", {**SETTINGS, "pool": "worker"})
     assert result.exit_code == 1  # `flwr run` itself ends with 0
     assert "there are 2 SuperNodes; pool='worker' with 2 hubs and 3 workers" in result.output
     assert "needs 3: use --federation-config 'num-supernodes=3'" in result.output
@@ -172,36 +170,31 @@ def test_too_few_nodes_fail_the_run_with_the_remedy(shared: Shared, tmp_path: Pa
 
 
 def processes_of(home: Path) -> list[str]:
-    """Processes that were started with this FLWR_HOME, in whatever session or group."""
-    mark = f"FLWR_HOME={home}".encode()
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if mark in (folder / "environ").read_bytes().split(b"\0"):
-                found.append((folder / "cmdline").read_bytes().replace(b"\0", b" ").decode())
-        except OSError:
-            continue  # ended meanwhile, or not ours
-    return found
+    """Return the commands of all processes that were started with this FLWR_HOME."""
+    return [
+        " ".join(process.info["cmdline"] or [])
+        for process in psutil.process_iter(["environ", "cmdline"])
+        if (process.info["environ"] or {}).get("FLWR_HOME") == str(home)
+    ]
 
 
-class Impatient(Exception):
-    """Somebody who does not wait for the end of the run."""
+class Interrupted(Exception):
+    """Raised in the middle of a run, like a Ctrl-C."""
 
 
-@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs Linux's /proc")
-def test_nothing_is_left_of_a_run_that_is_broken_off(shared: Shared, tmp_path: Path):
-    """The last test: it ends the SuperLink, in the middle of a run."""
+def test_an_interrupted_run_leaves_no_process_behind(shared: Shared, tmp_path: Path):
+    """Must be the last test, because it ends the SuperLink."""
     home, port = shared.superlink.home, shared.superlink.port
 
-    def leave(line: str) -> None:
+    def interrupt(line: str) -> None:
         if "results go to" in line:
-            raise Impatient
+            raise Interrupted
 
-    with pytest.raises(Impatient):
-        shared.run(tmp_path, 3, 1, on_line=leave, pool="worker", **{**SETTINGS, "slots": 10**5})
-    names = " ".join(processes_of(home))
-    assert "flower-superlink" in names
-    assert "raylet" in names
+    with pytest.raises(Interrupted):
+        shared.run(tmp_path, 3, 1, on_line=interrupt, pool="worker", **{**SETTINGS, "slots": 10**5})
+    commands = " ".join(processes_of(home))
+    assert "flower-superlink" in commands
+    assert "raylet" in commands
     shared.stack.close()
     assert processes_of(home) == []
     assert not home.exists()

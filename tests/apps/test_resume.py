@@ -1,33 +1,22 @@
-"""Checkpoints: written whole or not at all; a resumed run ends where it would have ended."""
+"""A run that is resumed from a checkpoint ends as if it had never been interrupted."""
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from mll_flower.models import checkpoint as module
-from mll_flower.models.checkpoint import FILE, load_checkpoint, save_checkpoint
-from mll_flower.models.layout import Layout
+from mll_flower.models.checkpoint import FILE, load_checkpoint
+from tests.support.faulty_workers import Fault, faulty
 from tests.support.simulated import Results, play
-
-ARRAYS = {
-    "z.weight": np.arange(6, dtype=np.float32).reshape(2, 3) / 7,
-    "a.count": np.array(3, dtype=np.int64),
-    "m.bias": np.array([1e-45, -0.0, 3e38], dtype=np.float32),
-    "b.exact": np.array([1 / 3], dtype=np.float64),
-}
-LAYOUT = Layout.of(ARRAYS)
 
 
 class Interrupted(Exception):
-    """Stands for whatever ends a run early."""
+    """Stands for anything that ends a run early."""
 
 
 def interrupt_after(messages: int):
@@ -48,7 +37,7 @@ def interrupted(output: Path, messages: int, **settings) -> Path:
 
 def assert_same_end(resumed: Results, whole: Results) -> None:
     assert resumed.same_model(whole)
-    assert resumed.lasting == whole.lasting
+    assert resumed.timeless == whole.timeless
     a, b = resumed.report, whole.report
     for report in (a, b):
         del report["config"]["resume"], report["config"]["output"]
@@ -58,60 +47,12 @@ def assert_same_end(resumed: Results, whole: Results) -> None:
     assert a == b
 
 
-class TestFile:
-    def test_what_was_saved_comes_back_to_the_bit(self, tmp_path):
-        one = LAYOUT.flatten(ARRAYS)
-        two = {dtype: vector + 1 for dtype, vector in one.items()}
-        save_checkpoint(tmp_path / "new" / FILE, 12, LAYOUT, [one, two], {"steps": [1, 2]})
-        back = load_checkpoint(tmp_path / "new")
-        assert (back.round, back.layout, back.extra) == (12, LAYOUT, {"steps": [1, 2]})
-        for saved, loaded in zip([one, two], back.models, strict=True):
-            assert {k: v.tobytes() for k, v in saved.items()} == {
-                k: v.tobytes() for k, v in loaded.items()
-            }
-
-    def test_a_write_that_fails_leaves_the_old_one(self, tmp_path, monkeypatch):
-        path = tmp_path / FILE
-        save_checkpoint(path, 1, LAYOUT, [LAYOUT.flatten(ARRAYS)])
-        before = path.read_bytes()
-
-        def full(*_):
-            raise OSError("no space left on device")
-
-        monkeypatch.setattr(module.os, "fsync", full)
-        with pytest.raises(OSError, match="no space"):
-            save_checkpoint(path, 2, LAYOUT, [LAYOUT.flatten(ARRAYS)])
-        assert path.read_bytes() == before
-        assert load_checkpoint(path).round == 1
-
-    def test_a_part_is_never_read(self, tmp_path):
-        save_checkpoint(tmp_path / FILE, 1, LAYOUT, [LAYOUT.flatten(ARRAYS)])
-        os.replace(tmp_path / FILE, tmp_path / f"{FILE}.part")
-        with pytest.raises(ValueError, match="is not there: was the run made with checkpoint-eve"):
-            load_checkpoint(tmp_path)
-
-    @pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9, 0.999])
-    def test_a_truncated_file_is_a_clear_error(self, tmp_path, share):
-        path = tmp_path / FILE
-        save_checkpoint(path, 1, LAYOUT, [LAYOUT.flatten(ARRAYS)])
-        whole = path.read_bytes()
-        path.write_bytes(whole[: int(len(whole) * share)])
-        with pytest.raises(ValueError, match="is not a checkpoint of a run") as error:
-            load_checkpoint(tmp_path)
-        assert str(path) in str(error.value)
-
-    def test_another_file_is_a_clear_error(self, tmp_path):
-        path = play(tmp_path, slots=4).folder / "model.safetensors"
-        with pytest.raises(ValueError, match="is not a checkpoint of a run"):
-            load_checkpoint(path)
-
-
 class TestResume:
     @pytest.mark.parametrize(
         ("settings", "messages"),
         [
             ({}, 5),
-            ({}, 4),  # right after a mixing: its evaluation is not lost
+            ({}, 4),  # right after a mixing, whose evaluation must not be lost
             ({"pool": "hub"}, 3),
             ({"model": "mlp", "momentum": 0.9, "lr_milestones": "0.3,0.8"}, 6),
             ({"model": "cnn", "pool": "hub", "slots": 16}, 2),
@@ -137,7 +78,7 @@ class TestResume:
         part = interrupted(tmp_path / "part", 5, **settings)
         assert_same_end(play(part, resume=str(part / FILE), **settings), whole)
 
-    def test_twice(self, tmp_path):
+    def test_a_run_can_be_resumed_twice(self, tmp_path):
         settings = {"checkpoint_every": 1, "slots": 48}
         whole = play(tmp_path / "whole", **settings)
         first = interrupted(tmp_path / "first", 3, **settings)
@@ -146,23 +87,21 @@ class TestResume:
         assert_same_end(play(tmp_path / "third", resume=str(second), **settings), whole)
 
     def test_absences_are_remembered(self, tmp_path):
-        from test_faults_simulated import Fault, spoiled
-
         settings = {"checkpoint_every": 1, "slots": 32}
-        faulty = spoiled(Fault.NAN, lambda i, r: i == 3 and r in (2, 7))
-        whole = play(tmp_path / "whole", **settings, **faulty)
-        part = interrupted(tmp_path / "part", 5, **settings, **faulty)
-        resumed = play(tmp_path / "rest", resume=str(part), **settings, **faulty)
+        faults = faulty(Fault.NAN, lambda i, r: i == 3 and r in (2, 7))
+        whole = play(tmp_path / "whole", **settings, **faults)
+        part = interrupted(tmp_path / "part", 5, **settings, **faults)
+        resumed = play(tmp_path / "rest", resume=str(part), **settings, **faults)
         assert [a["round"] for a in resumed.report["absences"]] == [2, 7]
         assert_same_end(resumed, whole)
 
-    def test_a_run_that_had_ended(self, tmp_path):
+    def test_a_run_that_had_ended_gives_the_same_results(self, tmp_path):
         whole = play(tmp_path / "whole", checkpoint_every=1)
         again = play(tmp_path / "again", checkpoint_every=1, resume=str(whole.folder))
         assert_same_end(again, whole)
 
-    def test_a_run_that_was_killed(self, tmp_path):
-        """A real SIGKILL, in a message after the checkpoint: nothing is flushed on the way."""
+    def test_a_run_that_was_killed_can_be_resumed(self, tmp_path):
+        """A real SIGKILL between two checkpoints, so that nothing is flushed."""
         whole = play(tmp_path / "whole", checkpoint_every=1, slots=32)
         code = (
             "import os, signal, sys, itertools, pathlib\n"
@@ -196,7 +135,7 @@ class TestResume:
         ],
         ids=str,
     )
-    def test_with_another_config_is_an_error(self, tmp_path, other, named):
+    def test_another_config_is_an_error(self, tmp_path, other, named):
         settings = {"checkpoint_every": 1, "slots": 32}
         part = interrupted(tmp_path / "part", 3, **settings)
         with pytest.raises(ValueError, match="use the same config") as error:
@@ -204,26 +143,26 @@ class TestResume:
         assert named in str(error.value)
         assert not (tmp_path / "rest").exists()
 
-    def test_what_changes_no_number_may_change(self, tmp_path):
+    def test_settings_that_change_no_number_may_differ(self, tmp_path):
         whole = play(tmp_path / "whole", checkpoint_every=1, slots=32)
         part = interrupted(tmp_path / "part", 5, checkpoint_every=1, slots=32)
         settings = {"checkpoint_every": 0, "slots": 32, "reply_timeout": 100.0}
         assert play(tmp_path / "rest", resume=str(part), **settings).same_model(whole)
         assert not (tmp_path / "rest" / FILE).exists()
 
-    def test_from_nowhere(self, tmp_path):
-        with pytest.raises(ValueError, match=r"resume='/nowhere/at/all' is not there: give a"):
+    def test_a_missing_checkpoint_is_an_error(self, tmp_path):
+        with pytest.raises(ValueError, match=r"resume='/nowhere/at/all' does not exist: give a"):
             play(tmp_path / "run", resume="/nowhere/at/all")
         without = play(tmp_path / "without").folder
         with pytest.raises(ValueError, match="was the run made with checkpoint-every > 0"):
             play(tmp_path / "run", resume=str(without))
 
-    def test_from_a_checkpoint_that_was_moved_away(self, tmp_path):
+    def test_a_checkpoint_that_was_moved_from_its_run_is_an_error(self, tmp_path):
         part = interrupted(tmp_path / "part", 3, checkpoint_every=1)
         (tmp_path / "alone").mkdir()
         shutil.copy(part / FILE, tmp_path / "alone")
         with pytest.raises(ValueError, match=r"metrics\.csv is not beside the checkpoint"):
             play(tmp_path / "run", checkpoint_every=1, resume=str(tmp_path / "alone"))
 
-    def test_without_asking_there_is_no_checkpoint(self, tmp_path):
+    def test_no_checkpoint_is_written_by_default(self, tmp_path):
         assert not (play(tmp_path).folder / FILE).exists()

@@ -1,4 +1,4 @@
-"""The examples: run by Flower's simulation, they learn; and the README shows what changed."""
+"""The examples learn when Flower's simulation runs them, and their README shows what changed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mll_flower.processes.simulation import SuperLink, run_app, simulation_super
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 BEFORE, AFTER = EXAMPLES / "quickstart-pytorch-before", EXAMPLES / "quickstart-pytorch-after"
-# An untrained model gets one digit in ten right.
+# An untrained model gets one in ten digits right.
 FLOOR = 0.8
 
 
@@ -59,7 +59,7 @@ class Forbid:
 
 sys.meta_path.insert(0, Forbid())
 sys.path.insert(0, folder)
-from mll_flower.inprocess import InProcessGrid
+from mll_flower.grids.in_process import InProcessGrid
 
 project = tomllib.loads(Path(folder, "pyproject.toml").read_text())
 config = {**project["tool"]["flwr"]["app"]["config"], "results": results}
@@ -80,11 +80,11 @@ assert forbidden not in sys.modules
 def test_without_flowers_runtime(
     example: str, package: str, forbidden: str, tmp_path: Path
 ) -> None:
-    """The project before the change learns too; the NumPy one does so where there is no torch."""
+    """The project before the change learns too; the NumPy one needs no torch."""
     results = tmp_path / "accuracy.json"
-    words = [sys.executable, "-c", IN_PROCESS, str(EXAMPLES / example), package]
+    arguments = [str(EXAMPLES / example), package, str(results), forbidden]
     done = subprocess.run(
-        [*words, str(results), forbidden],
+        [sys.executable, "-c", IN_PROCESS, *arguments],
         capture_output=True,
         text=True,
         check=False,
@@ -131,5 +131,5 @@ def test_only_the_strategy_changes() -> None:
     ]
 
 
-def test_the_readme_shows_that_very_diff() -> None:
+def test_the_readme_shows_exactly_that_diff() -> None:
     assert f"```diff\n{quickstart_diff()}\n```" in (EXAMPLES / "README.md").read_text()

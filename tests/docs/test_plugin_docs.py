@@ -1,4 +1,4 @@
-"""docs/plugin.md: its code runs, and it leaves nothing out."""
+"""docs/plugin.md: its code runs, and it explains every argument, cause and strategy."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def section(title: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "thing", [MultiLevelStrategy, GossipingHubStrategy, DeadlineGrid, answer_identity]
+    "documented", [MultiLevelStrategy, GossipingHubStrategy, DeadlineGrid, answer_identity]
 )
-def test_every_argument_is_explained(thing) -> None:
-    text = section(thing.__name__)
-    for name in inspect.signature(thing).parameters:
+def test_every_argument_is_explained(documented) -> None:
+    text = section(documented.__name__)
+    for name in inspect.signature(documented).parameters:
         assert re.search(rf"[`(* ]{name}[`,=)]", text), name
 
 
@@ -48,7 +48,7 @@ def test_every_cause_of_absence_and_every_strategy_is_named() -> None:
 
 
 @pytest.mark.parametrize("kind", ["steps", "coins", "time"])
-def test_the_budget_example(kind: str) -> None:
+def test_the_budget_example_trains(kind: str) -> None:
     (code,) = re.findall(r"```python\n(# client_app\.py.*?)```", section("Budgets"), re.DOTALL)
     names: dict = {}
     exec(code, names)
@@ -81,5 +81,5 @@ def test_the_budget_example(kind: str) -> None:
     else:
         assert all(1 <= n <= 30 for row in steps for n in row)
     (weights,) = unpack(result.arrays).values()
-    # It starts at 3 from the truth, and nine steps in three rounds are few.
+    # It starts 3 away from the solution, and "steps" gives a worker at most nine steps.
     assert abs(weights - [1, 2, 3]).max() < (2.5 if kind == "steps" else 1.0)

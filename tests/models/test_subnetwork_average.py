@@ -37,7 +37,9 @@ def average(
     model_of: Callable[[int], Flat],
     rule: AbsentRule,
 ) -> SubnetworkAverage:
-    return subnetwork_average(one(sent), weights, model_of, rule, RunningSum, is_finite)
+    return subnetwork_average(
+        one(sent), weights, model_of, rule, new_sum=RunningSum, finite=is_finite
+    )
 
 
 def among(*values: float | None) -> Callable[[int], Flat]:
@@ -97,10 +99,10 @@ def test_records_and_flat_models_give_the_same_bits(rule: AbsentRule) -> None:
         return is_finite(layout.flatten(record))
 
     by_record = subnetwork_average(
-        sent, weights, of_records, rule, lambda: RecordSum(layout), is_finite_record
+        sent, weights, of_records, rule, new_sum=lambda: RecordSum(layout), finite=is_finite_record
     )
     by_flat = subnetwork_average(
-        layout.flatten(sent), weights, of_flats, rule, RunningSum, is_finite
+        layout.flatten(sent), weights, of_flats, rule, new_sum=RunningSum, finite=is_finite
     )
     assert by_record.absent == by_flat.absent == {2: "late"}
     assert by_record.model is not None
@@ -121,7 +123,9 @@ def test_who_spoils_the_average_is_absent(rule: AbsentRule, bad: float) -> None:
 @BOTH
 def test_finite_models_with_an_infinite_average_change_nothing(rule: AbsentRule) -> None:
     huge = {"float16": np.array([60000], np.float16)}
-    found = subnetwork_average(huge, [1, 1], lambda place: huge, rule, _Doubling, is_finite)
+    found = subnetwork_average(
+        huge, [1, 1], lambda place: huge, rule, new_sum=_Doubling, finite=is_finite
+    )
     assert found.model is None
     assert found.absent == dict.fromkeys((0, 1), AVERAGE_NOT_FINITE)
 

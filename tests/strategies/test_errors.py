@@ -1,201 +1,14 @@
-"""What goes wrong: a clear error or an absent worker, never a wrong average."""
+"""Wrong arguments, and nodes that do not fit the network: an error that names value and remedy."""
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
-from flwr.clientapp import ClientApp
-from flwr.serverapp.strategy import FedAvg
 
-from mll_flower import DeadlineGrid, HubNetwork, MultiLevelStrategy, RoundReport, answer_identity
-from tests.support.flower_grid import Nodes, client_app, drift, model, record, run, unpack
-
-WEIGHTS = [3, 1, 2, 4]
-START = {"x": np.full(3, 10.0), "y": np.full((2, 2), 10.0)}
-
-
-def app_with(bad: Callable[[ArrayRecord], RecordDict], rounds: tuple[int, ...] = (2,)) -> ClientApp:
-    """Workers that add their number plus one; worker 1 answers in its own way in some rounds."""
-    app = ClientApp()
-
-    @app.train()
-    def train(message: Message, context) -> Message:
-        k = int(context.node_config["partition-id"])
-        moved = {n: a + k + 1 for n, a in unpack(message.content["arrays"]).items()}
-        metrics = MetricRecord({"num-examples": WEIGHTS[k], "loss": 1.0})
-        content = RecordDict({"arrays": record(moved), "metrics": metrics})
-        if k == 1 and message.content["config"]["round"] in rounds:
-            content = bad(record(moved))
-        return Message(content, reply_to=message)
-
-    return app
-
-
-def reply(arrays: ArrayRecord | None, **metrics) -> RecordDict:
-    content = RecordDict({"metrics": MetricRecord({"loss": 1.0, **metrics})})
-    if arrays is not None:
-        content["arrays"] = arrays
-    return content
-
-
-def changed(arrays: ArrayRecord, name: str, array) -> RecordDict:
-    arrays[name] = array if isinstance(array, Array) else Array(np.asarray(array))
-    return reply(arrays, **{"num-examples": 1})
-
-
-def without(arrays: ArrayRecord, name: str) -> RecordDict:
-    del arrays[name]
-    return reply(arrays, **{"num-examples": 1})
-
-
-def twice(arrays: ArrayRecord) -> RecordDict:
-    content = reply(arrays, **{"num-examples": 1})
-    content["more"] = arrays
-    return content
-
-
-def two_metrics(arrays: ArrayRecord) -> RecordDict:
-    content = reply(arrays, **{"num-examples": 1})
-    content["more"] = MetricRecord({"num-examples": 5})
-    return content
-
-
-def fails(arrays: ArrayRecord) -> RecordDict:
-    raise RuntimeError("out of memory")
-
-
-def mislabelled(arrays: ArrayRecord, **claims) -> RecordDict:
-    """An array whose bytes are not what it says they are."""
-    data = Array(np.array([1.0])).data
-    array = Array(
-        **{"dtype": "float64", "shape": (3,), "stype": "numpy.ndarray", "data": data, **claims}
-    )
-    return changed(arrays, "x", array)
-
-
-BAD: dict[str, tuple[Callable[[ArrayRecord], RecordDict], str, str]] = {
-    "no weight": (lambda a: reply(a), "no-weight", "'num-examples' is None"),
-    "weight of zero": (lambda a: reply(a, **{"num-examples": 0}), "no-weight", "is 0"),
-    "negative weight": (lambda a: reply(a, **{"num-examples": -3}), "no-weight", "is -3"),
-    "NaN weight": (lambda a: reply(a, **{"num-examples": np.nan}), "no-weight", "is nan"),
-    "infinite weight": (lambda a: reply(a, **{"num-examples": np.inf}), "no-weight", "is inf"),
-    "list of weights": (lambda a: reply(a, **{"num-examples": [1, 2]}), "no-weight", r"\[1, 2\]"),
-    "no metrics": (lambda a: RecordDict({"arrays": a}), "no-weight", "is None"),
-    "two MetricRecords": (two_metrics, "no-weight", "2 MetricRecords"),
-    "no model": (lambda a: reply(None, **{"num-examples": 1}), "no-model", "0 ArrayRecords"),
-    "two models": (twice, "no-model", "2 ArrayRecords"),
-    "another key": (lambda a: changed(a, "z", np.ones(1)), "wrong-shape", r"not expected \['z'\]"),
-    "a missing key": (lambda a: without(a, "x"), "wrong-shape", r"missing \['x'\]"),
-    "another shape": (lambda a: changed(a, "x", np.ones(4)), "wrong-shape", r"shape \(4,\)"),
-    "a shape that would broadcast": (
-        lambda a: changed(a, "x", np.ones(1)),
-        "wrong-shape",
-        r"\(1,\), expected \(3,\)",
-    ),
-    "another dtype": (
-        lambda a: changed(a, "x", np.ones(3, np.float32)),
-        "wrong-shape",
-        "float32, expected float64",
-    ),
-    "bytes of another shape": (mislabelled, "wrong-shape", "holds 1 float64"),
-    "bytes that are no array": (
-        lambda a: mislabelled(a, data=b"nothing of the sort, but long enough"),
-        "wrong-shape",
-        "cannot be read",
-    ),
-    "no bytes": (lambda a: mislabelled(a, data=b""), "wrong-shape", "cannot be read"),
-    "another serialisation": (lambda a: mislabelled(a, stype="pickle"), "wrong-shape", "pickle"),
-    "NaN": (lambda a: changed(a, "x", [1, np.nan, 1]), "not-finite", "NaN or an infinity"),
-    "infinity": (lambda a: changed(a, "y", np.full((2, 2), -np.inf)), "not-finite", "infinity"),
-    "an exception": (fails, "raised", "out of memory"),
-}
-
-
-@pytest.mark.parametrize("absent", ["keep", "renormalise"])
-@pytest.mark.parametrize("case", BAD)
-def test_a_reply_that_cannot_be_averaged_is_an_absent_worker(case: str, absent: str) -> None:
-    bad, cause, why = BAD[case]
-    reports: list[RoundReport] = []
-    strategy = MultiLevelStrategy(
-        hubs=2, q=9, absent=absent, on_round=reports.append, fraction_evaluate=0.0
-    )
-    with Nodes(app_with(bad), 4) as nodes:
-        run(strategy, nodes, START, 2)
-    (missing,) = reports[1].hubs[1].absent
-    assert missing.cause == cause
-    assert pytest.raises(ValueError, match=why).matches(ValueError(missing.why))
-    assert not reports[1].hubs[0].absent
-    # Hub 0 has the workers 0 and 2 (weights 3 and 2), hub 1 the workers 1 and 3 (1 and 4).
-    first = 10 + (3 * 1 + 2 * 3) / 5, 10 + (1 * 2 + 4 * 4) / 5
-    z0 = first[0] + (3 * 1 + 2 * 3) / 5
-    z1 = first[1] + 4 * (4 / 5 if absent == "keep" else 1)
-    np.testing.assert_allclose(strategy.hubs[0].model["float64"], z0, rtol=1e-12)
-    np.testing.assert_allclose(strategy.hubs[1].model["float64"], z1, rtol=1e-12)
-    np.testing.assert_allclose(strategy.shares(), [0.5, 0.5])
-
-
-@pytest.mark.parametrize("absent", ["keep", "renormalise"])
-def test_an_unknown_weight_is_taken_for_the_mean_of_the_known(absent: str) -> None:
-    # Worker 1 never gives a weight; worker 3 has 4, so that worker 1 counts as 4 too.
-    strategy = MultiLevelStrategy(hubs=2, q=9, absent=absent, fraction_evaluate=0.0)
-    with Nodes(app_with(lambda a: reply(a), (1,)), 4) as nodes:
-        run(strategy, nodes, START, 1)
-    expected = 10 + 4 * (0.5 if absent == "keep" else 1)
-    np.testing.assert_allclose(strategy.hubs[1].model["float64"], expected)
-    np.testing.assert_allclose(strategy.shares(), [5 / 13, 8 / 13])
-
-
-@pytest.mark.parametrize("absent", ["keep", "renormalise"])
-def test_a_hub_that_is_silent_keeps_its_model_and_its_share(absent: str) -> None:
-    def train(partition, arrays, config):
-        if partition % 2 and config["round"] != 2:
-            raise RuntimeError("gone")
-        return {"x": arrays["x"] + 1.0}, {"num-examples": 100}
-
-    shares = []
-    strategy = MultiLevelStrategy(hubs=2, absent=absent, q=9, fraction_evaluate=0.0)
-    strategy.on_round = lambda report: shares.append(strategy.shares().tolist())
-    with Nodes(client_app(train), 4) as nodes:
-        result = run(strategy, nodes, {"x": np.zeros(2)}, 3)
-    assert [hub.model["float64"].tolist() for hub in strategy.hubs] == [[3, 3], [1, 1]]
-    assert shares == [[0.5, 0.5]] * 3  # in round 1, nobody had said its weight in hub 1
-    np.testing.assert_allclose(unpack(result.arrays)["x"], 2.0)
-
-
-def test_all_absent_leaves_everything_as_it_is() -> None:
-    def train(partition, arrays, config):
-        raise RuntimeError("all broken")
-
-    with Nodes(client_app(train), 4) as nodes:
-        strategy = MultiLevelStrategy(hubs=2, fraction_evaluate=0.0)
-        result = run(strategy, nodes, START, 2)
-    for name, array in START.items():
-        np.testing.assert_array_equal(unpack(result.arrays)[name], array)
-
-
-@pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning")
-def test_an_average_that_overflows_is_not_taken() -> None:
-    # Ten tenths of the largest half-precision number, each rounded up, are infinite.
-    largest = float(np.finfo(np.float16).max)
-    reports: list[RoundReport] = []
-
-    def train(partition, arrays, config):
-        return {"x": np.full(2, largest, np.float16)}, {"num-examples": 1}
-
-    strategy = MultiLevelStrategy(hubs=1, on_round=reports.append, fraction_evaluate=0.0)
-    with Nodes(client_app(train), 10) as nodes:
-        result = run(strategy, nodes, {"x": np.ones(2, np.float16)}, 1)
-    assert unpack(result.arrays)["x"].tolist() == [1, 1]
-    assert [a.cause for a in reports[0].hubs[0].absent] == ["not-finite"] * 10
-
-
-# --- Too few, too many, nowhere ---------------------------------------------------------------
+from mll_flower import HubNetwork, MultiLevelStrategy, answer_identity
+from tests.support.flower_grid import Nodes, client_app, drift, model, run
 
 
 @pytest.mark.parametrize("strategy", [{"hubs": 5}, {"hubs": 1, "min_available_nodes": 5}])
@@ -245,7 +58,7 @@ def test_a_node_whose_config_names_no_hub() -> None:
         run(MultiLevelStrategy(hubs=2, assign="node-config:hub"), nodes, model("float32"), 1)
 
 
-def test_an_app_that_does_not_say_who_it_is() -> None:
+def test_an_app_that_does_not_answer_identity() -> None:
     with (
         Nodes(client_app(drift), 3) as nodes,
         pytest.raises(RuntimeError, match=r"(?s)3 of 3 nodes did not say.*answer_identity\(app\)"),
@@ -284,7 +97,7 @@ def test_a_hub_without_workers() -> None:
         ({"network": HubNetwork.build(2, 1), "workers": {7: 0}}, "exactly one node"),
     ],
 )
-def test_wrong_arguments_say_so_before_anything_starts(arguments: dict, message: str) -> None:
+def test_wrong_arguments_are_errors_before_anything_starts(arguments: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         MultiLevelStrategy(**arguments)
 
@@ -297,88 +110,3 @@ def test_a_file_without_detailed_balance_for_these_shares(tmp_path: Path) -> Non
         pytest.raises(ValueError, match=r"H\["),
     ):
         run(strategy, nodes, {"x": np.zeros(2)}, 1)
-
-
-# --- Deadlines ----------------------------------------------------------------------------------
-
-
-class Slow:
-    """Training in which worker 0 waits, in its second round, until it is let go."""
-
-    def __init__(self) -> None:
-        self.go = threading.Event()
-
-    def __call__(self, partition, arrays, config):
-        if partition == 0 and config["server-round"] == 2:
-            self.go.wait(30)
-            return {"x": arrays["x"] - 1000.0}, {"num-examples": 5}
-        return {"x": arrays["x"] + partition}, {"num-examples": 5}
-
-
-def test_plain_fedavg_gets_rounds_that_end_on_time() -> None:
-    slow = Slow()
-    with Nodes(client_app(slow), 3) as nodes:
-        began = time.monotonic()
-        result = FedAvg(fraction_evaluate=0.0).start(
-            DeadlineGrid(nodes.grid, 0.5), record({"x": np.zeros(2)}), num_rounds=2
-        )
-        lasted = time.monotonic() - began
-        slow.go.set()
-    # Round 1: the mean of 0, 1, 2; round 2, without worker 0: the mean of 1 and 2.
-    np.testing.assert_allclose(unpack(result.arrays)["x"], 1 + 1.5)
-    assert lasted < 15  # worker 0 waits for 30 s
-
-
-@pytest.mark.parametrize(("absent", "expected"), [("keep", 1 + 1.0), ("renormalise", 1 + 1.5)])
-def test_a_late_worker_is_absent_and_its_reply_is_never_averaged(absent, expected) -> None:
-    slow = Slow()
-    reports: list[RoundReport] = []
-    models = []
-
-    def after(report: RoundReport) -> None:
-        reports.append(report)
-        models.append(strategy.hubs[0].model["float64"].copy())
-        if report.number == 2:
-            slow.go.set()
-            time.sleep(0.3)
-
-    strategy = MultiLevelStrategy(
-        hubs=1, deadline=0.5, absent=absent, on_round=after, fraction_evaluate=0.0
-    )
-    with Nodes(client_app(slow), 3) as nodes:
-        run(strategy, nodes, {"x": np.zeros(2)}, 4)
-    (missing,) = reports[1].hubs[0].absent
-    assert missing.cause in ("late", "expired")  # the SuperLink may be the first to say so
-    np.testing.assert_allclose(models[1], expected)
-    assert not reports[3].hubs[0].absent
-    np.testing.assert_allclose(models[3] - models[2], 1.0)
-    assert all(np.all(m >= 0) for m in models)  # the late reply would pull it far below
-
-
-def test_the_shorter_of_two_deadlines_holds() -> None:
-    slow = Slow()
-    strategy = MultiLevelStrategy(hubs=1, deadline=0.4, fraction_evaluate=0.0)
-    with Nodes(client_app(slow), 3) as nodes:
-        began = time.monotonic()
-        strategy.start(DeadlineGrid(nodes.grid, 60), record({"x": np.zeros(2)}), num_rounds=2)
-        lasted = time.monotonic() - began
-        slow.go.set()
-    assert lasted < 15
-
-
-def test_a_worker_that_leaves_a_network_is_absent() -> None:
-    network = HubNetwork.build(workers_per_hub=[2, 2], weights=[1.0, 3.0, 1.0, 1.0])
-    reports: list[RoundReport] = []
-    strategy = MultiLevelStrategy(network, q=9, deadline=0.5, fraction_evaluate=0.0)
-    with Nodes(client_app(lambda p, a, c: ({"x": a["x"] + 1}, {})), 4) as nodes:
-
-        def after(report: RoundReport) -> None:
-            reports.append(report)
-            if report.number == 1:
-                nodes.stop(1)
-
-        strategy.on_round = after
-        run(strategy, nodes, {"x": np.zeros(2)}, 2)
-    assert [a.node for a in reports[1].hubs[0].absent] == [nodes.ids[1]]
-    np.testing.assert_allclose(strategy.hubs[0].model["float64"], 1 + 1 / 4)
-    np.testing.assert_allclose(strategy.hubs[1].model["float64"], 2.0)

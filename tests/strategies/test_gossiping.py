@@ -1,4 +1,4 @@
-"""GossipingHubStrategy on Flower's own link state: hubs in threads that gossip in process."""
+"""GossipingHubStrategy on Flower's own grid: hubs in threads that gossip in process."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import pytest
 
 from mll_flower.gossip import InProcessBoard, InProcessGossip, Snapshot
 from mll_flower.grids.deadline import DeadlineGrid
-from mll_flower.strategies.base import RoundReport
 from mll_flower.strategies.gossiping import GossipingHubStrategy
+from mll_flower.strategies.reports import RoundReport
 from tests.support.flower_grid import Nodes, client_app, record
 
 START = {"x": np.zeros(3)}
 
 
 def pull_towards(target: float, seconds: float = 0.0) -> Callable[..., Any]:
-    """Local training: half the way to a target, further with each partition."""
+    """Local training: go half the way to a target, which is larger for later partitions."""
 
     def train(partition: int, arrays: Any, config: Any) -> Any:
         time.sleep(seconds)
@@ -48,13 +48,13 @@ class Site:
         settings = {"q": 1, "gossip_deadline": 20.0, "deadline": 30.0, **settings}
         self.strategy = GossipingHubStrategy(
             gossip,
-            on_round=self._note,
+            on_round=self.keep,
             fraction_evaluate=0.0,
             min_available_nodes=workers,
             **settings,
         )
 
-    def _note(self, report: RoundReport) -> None:
+    def keep(self, report: RoundReport) -> None:
         self.reports.append(report)
         self.models.append(self.strategy.hubs[0].model["float64"].copy())
 
@@ -77,7 +77,7 @@ def finish(*threads: threading.Thread) -> None:
         assert not thread.is_alive()
 
 
-def test_two_hubs_mix_as_metropolis_says() -> None:
+def test_two_hubs_mix_with_metropolis_weights() -> None:
     board = InProcessBoard()
     one = Site(InProcessGossip(board, "a", ["b"], "run"), 0.0, 2, q=2)
     two = Site(InProcessGossip(board, "b", ["a"], "run"), 8.0, 1, q=2)
@@ -115,9 +115,9 @@ def test_a_given_column_is_used() -> None:
     np.testing.assert_allclose(two.models[0], 0.75 * 4.0)
 
 
-def test_a_silent_neighbour_s_share_stays_at_home() -> None:
+def test_the_weight_of_a_silent_neighbour_goes_to_the_hub_itself() -> None:
     board = InProcessBoard()
-    InProcessGossip(board, "b", ["a"], "run")  # it is there, but publishes nothing
+    InProcessGossip(board, "b", ["a"], "run")  # it exists, but publishes nothing
     one = Site(InProcessGossip(board, "a", ["b"], "run"), 4.0, 1, gossip_deadline=0.3)
     with one.nodes:
         finish(one.start(2))
@@ -132,7 +132,7 @@ def snapshot(mixing: int, value: float, weight: float = 1.0, hub: str = "b") -> 
     return Snapshot("run", mixing, hub, weight, 1, {"x": np.full(3, value)})
 
 
-def test_a_hub_that_is_behind_goes_on_where_its_neighbours_are() -> None:
+def test_a_hub_that_is_behind_continues_where_its_neighbours_are() -> None:
     board = InProcessBoard()
     gossip = InProcessGossip(board, "a", ["b"], "run")
     other = InProcessGossip(board, "b", ["a"], "run")
@@ -143,14 +143,14 @@ def test_a_hub_that_is_behind_goes_on_where_its_neighbours_are() -> None:
     with one.nodes:
         finish(one.start(20))
     assert one.error is None
-    # Round 6 is its mixing 3, which is gone: it goes on after mixing 7, up to the last round.
+    # Round 6 is its mixing 3, long past: it continues after mixing 7, up to the last round.
     assert [report.number for report in one.reports] == [5, 6, 15, 16, 17]
     np.testing.assert_allclose(one.models[0], 3.0)
 
 
 @pytest.mark.parametrize("deadline", [0.6, 3.0])
 def test_a_hub_that_comes_back_meets_its_neighbour_again(deadline: float) -> None:
-    """Neither goes past the mixing at which the other waits, and past the next, and so on."""
+    """Neither hub skips the mixing at which the other waits for it."""
     board = InProcessBoard()
     one = Site(InProcessGossip(board, "a", ["b"], "run"), 0.0, 1, 0.5, gossip_deadline=deadline)
     two = Site(InProcessGossip(board, "b", ["a"], "run"), 8.0, 1, 0.5, gossip_deadline=deadline)
@@ -169,7 +169,7 @@ def test_a_hub_that_comes_back_meets_its_neighbour_again(deadline: float) -> Non
     assert 9 in met
 
 
-def test_a_late_hub_waits_for_the_next_mixing_and_takes_its_neighbours_model() -> None:
+def test_a_late_hub_waits_for_the_next_mixing_and_takes_its_neighbours_models() -> None:
     board = InProcessBoard()
     gossip = InProcessGossip(board, "a", ["b", "c"], "run")
     b, c = (InProcessGossip(board, id, ["a"], "run") for id in ("b", "c"))
@@ -208,12 +208,12 @@ def test_nothing_to_catch_up_with(published: int | None) -> None:
     assert strategy.round == 2
 
 
-def test_workers_that_come_and_go_change_the_hub_s_weight() -> None:
+def test_workers_that_join_and_leave_change_the_hubs_weight() -> None:
     board = InProcessBoard()
     site = Site(InProcessGossip(board, "a", [], "run"), 0.0, 2)
     weights: list[float] = []
 
-    def note(report: RoundReport) -> None:
+    def after(report: RoundReport) -> None:
         weights.append(site.strategy.hubs[0].weight)
         if report.number == 1:
             site.nodes.leave(1)
@@ -222,26 +222,24 @@ def test_workers_that_come_and_go_change_the_hub_s_weight() -> None:
         if report.number == 3:
             site.nodes.add()
 
-    site.strategy.on_round = note
+    site.strategy.on_round = after
     with site.nodes:
         finish(site.start(4))
     assert site.error is None
     assert weights == [1 + 2, 1, 1 + 2, 1 + 2 + 3]
 
 
-def test_a_hub_without_workers_keeps_its_pace_and_its_model() -> None:
+def test_a_hub_that_loses_its_workers_goes_through_its_rounds_and_keeps_its_model() -> None:
     board = InProcessBoard()
     site = Site(InProcessGossip(board, "a", [], "run"), 4.0, 1, deadline=0.4)
     with site.nodes:
-        first = threading.Event()
 
-        def note(report: RoundReport) -> None:
-            site._note(report)
+        def after(report: RoundReport) -> None:
+            site.keep(report)
             if report.number == 1:
                 site.nodes.leave(0)
-                first.set()
 
-        site.strategy.on_round = note
+        site.strategy.on_round = after
         finish(site.start(3))
     assert site.error is None
     np.testing.assert_allclose(site.models, [[2.0] * 3] * 3)

@@ -30,7 +30,7 @@ from tests.support.flower_grid import (
 )
 
 
-class Kept:
+class KeepModels:
     """An evaluate_fn that keeps the models it is given."""
 
     def __init__(self) -> None:
@@ -56,23 +56,23 @@ def assert_close(ours: Mapping[str, np.ndarray], theirs: Mapping, rtol: float) -
         np.testing.assert_allclose(array, theirs[name], rtol=rtol, atol=rtol, err_msg=name)
 
 
-# --- One hub, and the complete graph ---------------------------------------------------------
+# --- One hub, and the complete graph ---
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 def test_one_hub_is_fedavg_to_the_bit(dtype: str) -> None:
     with Nodes(client_app(drift, evaluate), 5) as nodes:
-        here, there = Kept(), Kept()
-        ours = run(MultiLevelStrategy(hubs=1), nodes, model(dtype), 4, evaluate_fn=here)
-        theirs = run(FedAvg(), nodes, model(dtype), 4, evaluate_fn=there)
-    assert len(here.models) == 5
-    for a, b in zip(here.models, there.models, strict=True):
+        ours_seen, theirs_seen = KeepModels(), KeepModels()
+        ours = run(MultiLevelStrategy(hubs=1), nodes, model(dtype), 4, evaluate_fn=ours_seen)
+        theirs = run(FedAvg(), nodes, model(dtype), 4, evaluate_fn=theirs_seen)
+    assert len(ours_seen.models) == 5
+    for a, b in zip(ours_seen.models, theirs_seen.models, strict=True):
         assert_same_bits(a, b)
     assert_same_bits(unpack(ours.arrays), unpack(theirs.arrays))
     assert ours.train_metrics_clientapp == theirs.train_metrics_clientapp
     assert set(ours.train_metrics_clientapp) == {1, 2, 3, 4}
     assert ours.evaluate_metrics_serverapp == theirs.evaluate_metrics_serverapp
-    # Flower evaluates on nodes in random order: its own metrics differ in their last bit.
+    # Flower evaluates on nodes in random order, so even its own metrics vary in the last bit.
     for number, metrics in theirs.evaluate_metrics_clientapp.items():
         assert ours.evaluate_metrics_clientapp[number] == pytest.approx(dict(metrics), rel=1e-12)
 
@@ -91,7 +91,7 @@ def test_another_byte_order_is_kept_and_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["int64", "int32", "uint8", "bool"])
-def test_integers_are_fedavgs_rounded_back(dtype: str) -> None:
+def test_integers_are_those_of_fedavg_rounded_back(dtype: str) -> None:
     start = {"n": np.zeros(20, dtype=dtype)}
     with Nodes(client_app(drift), 5) as nodes:
         ours = run(MultiLevelStrategy(hubs=1, fraction_evaluate=0.0), nodes, start, 1)
@@ -104,7 +104,7 @@ def test_integers_are_fedavgs_rounded_back(dtype: str) -> None:
 
 @pytest.mark.parametrize(("dtype", "rtol"), [("float32", 1e-6), ("float64", 1e-14)])
 def test_the_complete_graph_is_one_hub(dtype: str, rtol: float) -> None:
-    # Not to the bit: hubs sum their own workers first, so that the sum rounds otherwise.
+    # Not to the bit: hubs sum their own workers first, which rounds differently.
     with Nodes(client_app(drift), 7) as nodes:
         options = {"fraction_evaluate": 0.0}
         ours = run(MultiLevelStrategy(hubs=3, **options), nodes, model(dtype), 4)
@@ -115,11 +115,11 @@ def test_the_complete_graph_is_one_hub(dtype: str, rtol: float) -> None:
             assert ours.train_metrics_clientapp[number][key] == pytest.approx(value)
 
 
-# --- Several hubs that mix every q rounds ---------------------------------------------------
+# --- Several hubs that mix every q rounds ---
 
 
 def test_a_path_of_hubs_by_hand() -> None:
-    hub_of = [0, 1, 2, 0, 1, 2, 0, 1]  # even: nodes are dealt out in turn
+    hub_of = [0, 1, 2, 0, 1, 2, 0, 1]  # assign="even" deals nodes out in turn
     w = np.array(EXAMPLES, dtype=float)
     total = np.array([w[[h == d for h in hub_of]].sum() for d in range(3)])
     b = total / total.sum()
@@ -149,7 +149,7 @@ def test_a_path_of_hubs_by_hand() -> None:
         expected.append({k: sum(b[d] * y[d][k] for d in range(3)) for k in y[0]})
 
     strategy = MultiLevelStrategy(hubs=3, graph="path", q=2, fraction_evaluate=0.0)
-    seen = Kept()
+    seen = KeepModels()
     with Nodes(client_app(fixed_weights), 8) as nodes:
         result = run(strategy, nodes, model("float64"), 5, evaluate_fn=seen)
     np.testing.assert_allclose(strategy.mixing_matrix(), H, atol=1e-12)
@@ -159,11 +159,11 @@ def test_a_path_of_hubs_by_hand() -> None:
     for hub, theirs in zip(strategy.hubs, y, strict=True):
         assert_close(hub.layout.arrays(hub.model), theirs, 1e-12)
     apart = strategy.hubs[0].model["float64"] - strategy.hubs[2].model["float64"]
-    assert np.abs(apart).max() > 0.01  # else this test would not tell a path from one hub
+    assert np.abs(apart).max() > 0.01  # else one hub would pass this test too
 
 
 @pytest.mark.parametrize("graph", ["path", "star", "ring"])
-def test_equal_to_the_readable_twin(graph: str) -> None:
+def test_it_equals_algorithm_1(graph: str) -> None:
     tau, q, rounds, eta = 3, 2, 4, 0.1
     network = HubNetwork.build(
         workers_per_hub=[2, 1, 2, 3], graph=graph, weights=np.arange(1.0, 9.0)
@@ -181,19 +181,19 @@ def test_equal_to_the_readable_twin(graph: str) -> None:
 
     H = mixing_matrix(network.graph, network.b, "metropolis")
     coins = np.ones((tau * rounds, 8))
-    twin = mll_sgd(gradient, network, H, tau, q, eta, coins, np.zeros(6))
+    reference = mll_sgd(gradient, network, H, tau, q, eta, coins, np.zeros(6))
     strategy = MultiLevelStrategy(network, mixing="metropolis", tau=tau, q=q, fraction_evaluate=0.0)
-    seen = Kept()
+    seen = KeepModels()
     with Nodes(client_app(train), 8) as nodes:
         run(strategy, nodes, {"x": np.zeros(6)}, rounds, evaluate_fn=seen)
     ours = np.array([m["x"] for m in seen.models])
-    np.testing.assert_allclose(ours, twin.average[::tau], rtol=1e-12)
+    np.testing.assert_allclose(ours, reference.average[::tau], rtol=1e-12)
     hubs = np.array([hub.model["float64"] for hub in strategy.hubs])
-    np.testing.assert_allclose(hubs, twin.hubs[-1], rtol=1e-12)
+    np.testing.assert_allclose(hubs, reference.hubs[-1], rtol=1e-12)
 
 
 def test_hubs_that_gossip_are_the_hubs_of_one_grid() -> None:
-    """GossipingHubStrategy, one a grid, against MultiLevelStrategy, all on one grid."""
+    """GossipingHubStrategy with one hub per grid, against MultiLevelStrategy with all on one."""
     hub_of = [0, 0, 1, 1, 1, 2, 2, 2]
     options = {"q": 2, "fraction_evaluate": 0.0, "min_available_nodes": 2}
     with Nodes(client_app(fixed_weights), 8) as nodes:
@@ -221,13 +221,13 @@ def test_hubs_that_gossip_are_the_hubs_of_one_grid() -> None:
             threads.submit(run, strategy, grid, model("float64"), 5)
             for strategy, grid in zip(alone, grids, strict=True)
         ]
-        results = [each.result(120) for each in runs]
+        results = [future.result(120) for future in runs]
     for strategy, result, hub in zip(alone, results, together.hubs, strict=True):
         strategy.gossip.close()
         assert_close(unpack(result.arrays), hub.layout.arrays(hub.model), 1e-12)
 
 
-def test_mixing_leaves_the_averaged_model_as_it_is() -> None:
+def test_mixing_does_not_change_the_averaged_model() -> None:
     with Nodes(client_app(fixed_weights), 8) as nodes:
         options = {"hubs": 4, "graph": "ring", "fraction_evaluate": 0.0}
         mixed = run(MultiLevelStrategy(**options, q=1), nodes, model("float64"), 1)
@@ -245,7 +245,7 @@ def test_clients_evaluate_the_averaged_model() -> None:
     assert result.evaluate_metrics_clientapp[3]["who"] == pytest.approx(w @ np.arange(8))
 
 
-def test_restored_strategies_go_on_where_they_stopped() -> None:
+def test_a_restored_strategy_continues_where_the_first_stopped() -> None:
     def make() -> MultiLevelStrategy:
         return MultiLevelStrategy(hubs=3, graph="path", q=2, fraction_evaluate=0.0)
 
@@ -263,7 +263,7 @@ def test_restored_strategies_go_on_where_they_stopped() -> None:
     assert_same_bits(unpack(resumed.arrays), unpack(whole.arrays))
 
 
-# --- Models ----------------------------------------------------------------------------------
+# --- Models ---
 
 
 def test_a_list_of_numpy_arrays_keeps_its_dtypes() -> None:
@@ -282,7 +282,7 @@ def test_a_list_of_numpy_arrays_keeps_its_dtypes() -> None:
     assert all(np.any(a != b) for a, b in zip(after, arrays, strict=True))
 
 
-def test_integers_are_averaged_in_float64_and_rounded_once_a_hub() -> None:
+def test_integers_are_averaged_in_float64_and_rounded_once_per_hub() -> None:
     counts = [3, 4, 10, 11]
 
     def train(partition, arrays, config):

@@ -1,4 +1,4 @@
-"""Which node works for which hub, what it is told, and what a strategy reports of it."""
+"""Which node belongs to which hub, what it receives, and what a strategy reports about it."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def test_fraction_train_samples_within_each_hub() -> None:
     groups = set()
     for report in reports:
         for d, hub in enumerate(report.hubs):
-            who = tuple(number[a.node] for a in hub.arrived)
-            assert len(who) == 2
-            assert all(k % 2 == d for k in who)
-            groups.add(who)
+            sampled = tuple(number[a.node] for a in hub.arrived)
+            assert len(sampled) == 2
+            assert all(k % 2 == d for k in sampled)
+            groups.add(sampled)
     assert len(groups) > 2  # not always the same workers
     last = reports[-1].hubs[1].arrived
     w = np.array([a.metrics["num-examples"] for a in last]) / sum(
@@ -51,7 +51,7 @@ def test_fraction_train_samples_within_each_hub() -> None:
     np.testing.assert_allclose(hub.layout.arrays(hub.model)["w"], mean, rtol=1e-12)
 
 
-def test_min_train_nodes_holds_in_each_hub() -> None:
+def test_min_train_nodes_counts_within_each_hub() -> None:
     reports: list[RoundReport] = []
     strategy = MultiLevelStrategy(
         hubs=2,
@@ -87,11 +87,11 @@ def test_nodes_are_assigned_by_a_function() -> None:
         assert hub_members(strategy, nodes) == [[0], [1, 2, 3, 4]]
 
 
-@pytest.mark.parametrize("told", ["by the node config", "by the app"])
-def test_nodes_are_assigned_by_what_they_say(told: str) -> None:
+@pytest.mark.parametrize("source", ["node config", "app"])
+def test_nodes_are_assigned_by_their_identity(source: str) -> None:
     app = client_app(drift)
     place = [1, 0, 0, 1, 1]
-    if told == "by the app":
+    if source == "app":
         answer_identity(app, lambda context: {"hub": place[context.node_config["partition-id"]]})
         config: Callable[[int], dict] = lambda k: {}  # noqa: E731
     else:
@@ -104,7 +104,7 @@ def test_nodes_are_assigned_by_what_they_say(told: str) -> None:
         assert sum(kind.startswith("query") for _, kind in nodes.asked) == 5
 
 
-def test_a_network_says_who_is_whose_worker_and_with_which_weight() -> None:
+def test_a_network_determines_the_hub_and_the_weight_of_each_worker() -> None:
     network = HubNetwork.build(workers_per_hub=[1, 3], weights=[5.0, 1.0, 2.0, 3.0])
     with Nodes(client_app(fixed_weights), 5) as nodes:
         workers = {nodes.ids[k]: worker for k, worker in [(4, 0), (0, 1), (1, 2), (3, 3)]}
@@ -132,7 +132,7 @@ def test_nodes_join_leave_and_come_back() -> None:
             if report.number == 2:
                 nodes.leave(0)
                 nodes.leave(2)
-                nodes.leave(4)  # hub 0 has nobody
+                nodes.leave(4)  # hub 0 has no worker left
             if report.number == 3:
                 nodes.add()
             if report.number == 4:
@@ -149,7 +149,7 @@ def test_nodes_join_leave_and_come_back() -> None:
     ]
 
 
-def test_a_new_node_that_does_not_say_who_it_is_stops_nobody() -> None:
+def test_a_new_node_that_names_no_hub_does_not_stop_the_run() -> None:
     app = client_app(fixed_weights)
     answer_identity(
         app, lambda context: {"hub": [0, 1, "nowhere"][context.node_config["partition-id"]]}
@@ -162,14 +162,14 @@ def test_a_new_node_that_does_not_say_who_it_is_stops_nobody() -> None:
     assert len(result.train_metrics_clientapp) == 3
 
 
-# --- What is sent, and what is reported --------------------------------------------------------
+# --- What is sent, and what is reported ---
 
 
-def test_workers_are_told_their_round_and_budget() -> None:
-    told = {}
+def test_workers_receive_their_round_and_budget() -> None:
+    received = {}
 
     def train(partition, arrays, config):
-        told[partition, config["round"]] = dict(config)
+        received[partition, config["round"]] = dict(config)
         return fixed_weights(partition, arrays, config)
 
     strategy = MultiLevelStrategy(
@@ -182,7 +182,7 @@ def test_workers_are_told_their_round_and_budget() -> None:
     with Nodes(client_app(train), 3) as nodes:
         config = ConfigRecord({"lr": 0.5})
         run(strategy, nodes, model("float32"), 2, train_config=config)
-    assert told[2, 2] == {
+    assert received[2, 2] == {
         "lr": 0.5,
         "server-round": 2,
         "round": 2,
@@ -191,11 +191,11 @@ def test_workers_are_told_their_round_and_budget() -> None:
         "rate": 0.2,
         "twice": 4,
     }
-    assert told[0, 1]["rate"] == 0.0
+    assert received[0, 1]["rate"] == 0.0
     assert dict(config) == {"lr": 0.5}
 
 
-def test_reports_say_who_came_and_how_far_hubs_are_apart() -> None:
+def test_reports_list_arrivals_and_the_distances_between_hubs() -> None:
     reports: list[RoundReport] = []
     strategy = MultiLevelStrategy(
         hubs=3, graph="path", q=2, fraction_evaluate=0.0, on_round=reports.append
@@ -209,7 +209,7 @@ def test_reports_say_who_came_and_how_far_hubs_are_apart() -> None:
     np.testing.assert_allclose(reports[2].spread, apart, rtol=1e-9)
 
 
-def test_keys_and_metrics_functions_under_their_usual_names() -> None:
+def test_keys_and_metrics_functions_work_as_in_fedavg() -> None:
     seen = []
 
     def train_metrics(contents, key):
@@ -233,11 +233,11 @@ def test_equal_weights_need_no_weight_in_replies() -> None:
     def train(partition, arrays, config):
         return {"x": arrays["x"] + partition}, {"loss": float(partition)}
 
-    def judge(partition, arrays, config):
+    def evaluate_unequal(partition, arrays, config):
         return {}, {"loss": float(partition), "num-examples": 10**partition}
 
     strategy = MultiLevelStrategy(hubs=2, weighted_by_key=None)
-    with Nodes(client_app(train, judge), 5) as nodes:
+    with Nodes(client_app(train, evaluate_unequal), 5) as nodes:
         result = run(strategy, nodes, {"x": np.zeros(2)}, 1)
     np.testing.assert_allclose(unpack(result.arrays)["x"], 2.0)
     assert result.train_metrics_clientapp[1] == pytest.approx({"loss": 2.0})

@@ -1,8 +1,8 @@
-"""Whole runs without Flower's runtime, their results, and two ways to compute them anew.
+"""Whole simulated runs in this process, their results, and two ways to compute these again.
 
-`reference_run` is Algorithm 1 of the paper in float64 on the run's own coins and batches:
-equal to the run to 1e-6. `replay` averages and mixes what single workers train, without
-strategy, hubs, messages or pools: equal to the run to the bit.
+`reference_run` is Algorithm 1 of the paper in float64 on the run's own coins and mini-batches; a
+run equals it to 1e-6. `replay` trains one worker at a time and averages and mixes the models
+without a strategy, hubs, messages or pools; a run equals it to the bit.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from mll_flower.models.sums import sum_models
 from mll_flower.tasks import Task, binary_labels, partition
 from mll_flower.training.engine import Engine
 
-# Three hubs of unequal size on a path, two mixings: small, and nothing in it is symmetric.
+# Three hubs of unequal size on a path, and two mixings: small, and without any symmetry.
 SMALL: dict[str, Any] = {
     "hubs": 3,
     "workers-per-hub": "2,3,1",
@@ -50,7 +50,7 @@ SMALL: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Results:
-    """What a run has left in its output."""
+    """What a run has written into its output folder."""
 
     folder: Path
 
@@ -60,16 +60,16 @@ class Results:
             return list(csv.DictReader(file))
 
     @property
-    def lasting(self) -> list[dict[str, str]]:
-        """The rows without the clock's part in them."""
+    def timeless(self) -> list[dict[str, str]]:
+        """The rows without the measured seconds."""
         return [{k: v for k, v in row.items() if k != "seconds"} for row in self.rows]
 
     @property
     def evaluations(self) -> list[dict[str, str]]:
-        return [row for row in self.lasting if row["hub"] == "all"]
+        return [row for row in self.timeless if row["hub"] == "all"]
 
     def hub_rows(self, hub: int) -> list[dict[str, str]]:
-        return [row for row in self.lasting if row["hub"] == str(hub)]
+        return [row for row in self.timeless if row["hub"] == str(hub)]
 
     @property
     def report(self) -> dict[str, Any]:
@@ -107,8 +107,13 @@ def logistic_vector(arrays: dict[str, np.ndarray]) -> np.ndarray:
     )
 
 
+def close(a: np.ndarray, b: np.ndarray, tolerance: float = 1e-6) -> bool:
+    """Whether no entry differs by more than the tolerance."""
+    return bool(np.max(np.abs(a - b)) <= tolerance)
+
+
 def settings_of(settings: dict[str, Any]) -> dict[str, Any]:
-    """Small settings, with these instead."""
+    """Return the run config of the small run, changed by these settings."""
     return {**SMALL, **{key.replace("_", "-"): value for key, value in settings.items()}}
 
 
@@ -126,12 +131,11 @@ def play(
     on_message: Callable[[], None] | None = None,
     **settings: Any,
 ) -> Results:
-    """Run in process; without the plots, which take longer than the run, unless asked for."""
+    """Run in this process; by default without plots, which take longer than the run."""
     values = {**settings_of(settings), "output": str(output)}
     config = RunConfig.from_run_config(values, check=False)
-    nodes = config.hubs if config.pool == "hub" else sum(config.worker_counts())
-    there = grid(app, nodes + extra_nodes, values)
-    return Results(run_network(there, values, on_message, plots))
+    nodes = grid(app, config.nodes + extra_nodes, values)
+    return Results(run_network(nodes, values, on_message, plots))
 
 
 @lru_cache(maxsize=4)
@@ -158,14 +162,14 @@ def engine(config: RunConfig) -> Engine:
 
 
 def network_of(config: RunConfig) -> HubNetwork:
-    """The network, its weights included."""
+    """Return the network of a config, with its weights."""
     return config.network([len(shard) for shard in task_and_shards(config)[1]])
 
 
 def logistic_gradient(x: np.ndarray, y: np.ndarray, w: np.ndarray) -> np.ndarray:
     """Gradient of the mean log loss in float64; the last entry of ``w`` is the bias."""
-    slope = (1 / (1 + np.exp(-(x @ w[:-1] + w[-1]))) - y) / len(y)
-    return np.append(x.T @ slope, slope.sum())
+    residual = (1 / (1 + np.exp(-(x @ w[:-1] + w[-1]))) - y) / len(y)
+    return np.append(x.T @ residual, residual.sum())
 
 
 class Batches:
@@ -178,7 +182,7 @@ class Batches:
         self.y = binary_labels(task.data.y_train, task.data.classes).astype(np.float64)
 
     def gradient(self, worker: int, round: int, step: int, w: np.ndarray) -> np.ndarray:
-        """Gradient of the worker's step 0, 1, ... in the round."""
+        """Gradient at ``w`` of step 0, 1, ... of a worker in a round."""
         shard, size = self.shards[worker], (step + 1, self.config.batch_size)
         drawn = batch_rng(self.config.seed, worker, round).integers(len(shard), size=size)
         rows = shard[drawn[step]]
@@ -186,22 +190,22 @@ class Batches:
 
 
 def reference_run(config: RunConfig) -> History:
-    """Algorithm 1 on the run's coins and batches; wait-for-all is a step in every slot."""
+    """Algorithm 1 on the run's coins and mini-batches; with wait-for-all, a step in every slot."""
     network, batches, tau = network_of(config), Batches(config), config.tau
-    plan = config.schedule()
-    theta = np.ones((len(plan) * tau, network.workers), dtype=bool)
+    schedule = config.schedule()
+    theta = np.ones((len(schedule) * tau, network.workers), dtype=bool)
     if not config.wait_for_all:
         for i, p in enumerate(network.p):
-            drawn = [coins(config.seed, i, r.number, tau, float(p)) for r in plan]
+            drawn = [coins(config.seed, i, r.number, tau, float(p)) for r in schedule]
             theta[:, i] = np.concatenate(drawn)
 
     def gradient(i: int, k: int, x: np.ndarray) -> np.ndarray:
-        past = (k - 1) // tau
-        step = int(theta[past * tau : k - 1, i].sum())
-        return batches.gradient(i, past + 1, step, x)
+        rounds_before = (k - 1) // tau
+        step = int(theta[rounds_before * tau : k - 1, i].sum())
+        return batches.gradient(i, rounds_before + 1, step, x)
 
     def step_size(k: int) -> float:
-        return config.learning_rate_at(int(plan[(k - 1) // tau].start[0]))
+        return config.learning_rate_at(int(schedule[(k - 1) // tau].start[0]))
 
     h = mixing_matrix(network.graph, network.b, config.mixing)
     x0 = np.zeros(batches.x.shape[1] + 1)
@@ -211,7 +215,7 @@ def reference_run(config: RunConfig) -> History:
 def replay(
     config: RunConfig, absent: Callable[[int, int], bool] = lambda worker, round: False
 ) -> list[tuple[list[Flat], Flat]]:
-    """Hub models and averaged model after each round, with these (worker, round) absent."""
+    """Return the hub models and u after each round, with these (worker, round) absent."""
     network, trainer = network_of(config), engine(config)
     h = mixing_matrix(network.graph, network.b, config.mixing)
     models = [trainer.initial()] * network.hubs
@@ -236,7 +240,7 @@ def replay(
             if not parts:
                 z.append(model)
                 continue
-            if kept and config.absent == "keep":  # rule 6
+            if kept and config.absent == "keep":  # the absent shares stay with the hub's model
                 parts.append(model)
                 weights.append(kept)
             total = sum(network.w[i] for i in network.members(d)) if kept else sum(weights)

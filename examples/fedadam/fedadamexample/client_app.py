@@ -1,4 +1,4 @@
-"""The ClientApp: as for FedAdam without hubs."""
+"""The ClientApp: the same as for FedAdam without hubs."""
 
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
@@ -10,7 +10,7 @@ app = ClientApp()
 
 @app.train()
 def train(msg: Message, context: Context) -> Message:
-    """Train the model on local data, once through."""
+    """Train the model in one pass over the local data."""
     lr = context.run_config["learning-rate"]
     model = classifier(msg.content["arrays"].to_numpy_ndarrays(), lr)
     images, labels = load_data(

@@ -30,6 +30,6 @@ def main(grid: Grid, context: Context) -> None:
 
 
 def evaluate(server_round: int, arrays: ArrayRecord) -> MetricRecord:
-    """Test the averaged model."""
+    """Evaluate the averaged model on the test digits."""
     model = classifier(arrays.to_numpy_ndarrays())
     return MetricRecord({"accuracy": model.score(*load_test_data())})

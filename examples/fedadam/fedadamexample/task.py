@@ -10,7 +10,7 @@ CLASSES = np.arange(10)
 
 
 def initial_model() -> list[np.ndarray]:
-    """Coefficients and intercepts of an untrained model."""
+    """Return coefficients and intercepts of an untrained model."""
     return [np.zeros((10, 64)), np.zeros(10)]
 
 
@@ -32,7 +32,7 @@ def load_data(partition_id: int, num_partitions: int) -> tuple[np.ndarray, np.nd
 
 
 def load_test_data() -> tuple[np.ndarray, np.ndarray]:
-    """Load the digits that no partition has."""
+    """Load the digits that are in no partition."""
     images, labels = _digits()
     return images[:TEST_EXAMPLES], labels[:TEST_EXAMPLES]
 

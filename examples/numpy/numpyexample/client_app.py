@@ -1,4 +1,4 @@
-"""The ClientApp: takes as many steps as its budget allows."""
+"""The ClientApp: takes steps for as long as its budget lasts."""
 
 import mll_flower
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict

@@ -13,7 +13,7 @@ app = ServerApp()
 
 
 def speed(worker: int, round: int) -> dict[str, float]:
-    """Every other worker takes a step in about every third slot only."""
+    """Return the speed: every second worker takes a step in only three of ten slots."""
     return {"seed": 0, "worker": worker, "rate": 0.3 if worker % 2 else 1.0}
 
 
@@ -40,6 +40,6 @@ def main(grid: Grid, context: Context) -> None:
 
 
 def evaluate(server_round: int, arrays: ArrayRecord) -> MetricRecord:
-    """Test the averaged model."""
+    """Evaluate the averaged model on the test digits."""
     reached = accuracy(arrays.to_numpy_ndarrays(), *load_test_data())
     return MetricRecord({"accuracy": reached})

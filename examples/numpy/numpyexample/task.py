@@ -11,7 +11,7 @@ Arrays = list[np.ndarray]
 
 
 def initial_model() -> Arrays:
-    """Weights and biases: a plain list of arrays."""
+    """Return weights and biases: a plain list of arrays."""
     return [np.zeros((64, 10), dtype=np.float32), np.zeros(10, dtype=np.float32)]
 
 
@@ -25,13 +25,13 @@ def load_data(partition_id: int, num_partitions: int) -> tuple[np.ndarray, np.nd
 
 
 def load_test_data() -> tuple[np.ndarray, np.ndarray]:
-    """Load the digits that no partition has."""
+    """Load the digits that are in no partition."""
     images, labels = _digits()
     return images[:TEST_EXAMPLES], labels[:TEST_EXAMPLES]
 
 
 def batches(images, labels, size: int, seed: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Mini-batches drawn at random, without end."""
+    """Yield mini-batches drawn at random, without end."""
     rng = np.random.default_rng(seed)
     while True:
         chosen = rng.integers(len(labels), size=size)

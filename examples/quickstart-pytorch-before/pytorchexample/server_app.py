@@ -1,4 +1,4 @@
-"""The ServerApp: starts the strategy and writes what it learned."""
+"""The ServerApp: runs the strategy and writes the accuracy after each round."""
 
 import json
 from pathlib import Path

@@ -32,7 +32,7 @@ def _digits() -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def load_data(partition_id: int, num_partitions: int, batch_size: int):
-    """Load a partition of the digits: four fifths to train on, one to test on."""
+    """Load a partition of the digits: four fifths to train on, one fifth to test on."""
     x, y = (t[TEST_EXAMPLES:][partition_id::num_partitions] for t in _digits())
     split = len(y) * 4 // 5
     train = DataLoader(TensorDataset(x[:split], y[:split]), batch_size, shuffle=True)
@@ -40,7 +40,7 @@ def load_data(partition_id: int, num_partitions: int, batch_size: int):
 
 
 def load_centralized_dataset() -> DataLoader:
-    """Load the digits that no partition has."""
+    """Load the digits that are in no partition."""
     x, y = (t[:TEST_EXAMPLES] for t in _digits())
     return DataLoader(TensorDataset(x, y), batch_size=128)
 

@@ -1,4 +1,4 @@
-"""Flower's own strategies inside hubs: each hub has its own, and they mix like any other."""
+"""Each of Flower's strategies as the inner strategy of hubs, against a loop written by hand."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from mll_flower import MultiLevelStrategy
 from mll_flower.grids.wrapper import GridWrapper
 from tests.support.flower_grid import Nodes, client_app, drift, model, record, run, unpack
 
-HUBS, WORKERS = 2, 14  # seven a hub: Bulyan against one liar needs as many
+HUBS, WORKERS = 2, 14  # seven per hub: what Bulyan needs against one malicious worker
 
 
 def private(wrapper: type, *values: float, **more: float) -> Callable[[], Strategy]:
@@ -69,15 +69,15 @@ MODS = {"DP client, fixed": [fixedclipping_mod], "DP client, adaptive": [adaptiv
 
 @pytest.fixture(autouse=True, scope="module")
 def small_heap() -> Iterator[None]:
-    """Bulyan and QFedAvg collect garbage after every array; leave them little to look through."""
+    """Bulyan and QFedAvg collect garbage after every array; leave them few objects to visit."""
     gc.collect()
     gc.freeze()
     yield
     gc.unfreeze()
 
 
-class OneHubsNodes(GridWrapper):
-    """A grid that a strategy on its own would see if it had one hub's nodes only."""
+class HubNodes(GridWrapper):
+    """A grid that has one hub's nodes only."""
 
     def __init__(self, grid, nodes: list[int]) -> None:
         super().__init__(grid)
@@ -87,25 +87,28 @@ class OneHubsNodes(GridWrapper):
         return self.nodes
 
 
-def alone(
+def by_hand(
     strategies: list[Strategy], nodes: Nodes, rounds: int, H: np.ndarray, q: int
 ) -> list[dict[str, np.ndarray]]:
-    """The hubs' models after a hand-written loop over Flower's strategies, one a hub."""
+    """Return the hubs' models after a plain loop over Flower's strategies, one per hub."""
     y = [model("float64")] * HUBS
     for number in range(1, rounds + 1):
-        z = []
+        replies_of = []
         for d, strategy in enumerate(strategies):
-            grid = OneHubsNodes(nodes.grid, nodes.ids[d::HUBS])
-            if isinstance(strategy, FedAvgM):  # it looks at what it is given only once
+            grid = HubNodes(nodes.grid, nodes.ids[d::HUBS])
+            if isinstance(strategy, FedAvgM):  # it would use only the first model that it is given
                 strategy.current_arrays = None
             messages = strategy.configure_train(number, record(y[d]), ConfigRecord(), grid)
             replies = sorted(
                 grid.send_and_receive(messages, timeout=60),
                 key=lambda reply: reply.metadata.src_node_id,
             )
-            z.append(replies)
-        # All hubs ask first and aggregate then, in this order: noise comes from one generator.
-        z = [unpack(s.aggregate_train(number, r)[0]) for s, r in zip(strategies, z, strict=True)]
+            replies_of.append(replies)
+        # All hubs ask first and then aggregate, in order: the noise comes from one generator.
+        z = [
+            unpack(strategy.aggregate_train(number, replies)[0])
+            for strategy, replies in zip(strategies, replies_of, strict=True)
+        ]
         y = z
         if number % q == 0:
             y = [
@@ -122,7 +125,7 @@ def equal_weights(partition: int, arrays, config):
 @pytest.mark.parametrize("q", [1, 2])
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_each_hub_runs_flowers_strategy_and_mixes(name: str, q: int, tmp_path: Path) -> None:
-    # Hubs that take a fifth of one another stay apart, and so do their strategies' states.
+    # With a fifth of the other's model, hubs and the states of their strategies stay different.
     H = np.array([[0.8, 0.2], [0.2, 0.8]])
     np.savetxt(tmp_path / "mixing.csv", H, delimiter=",")
     make = STRATEGIES[name]
@@ -138,7 +141,7 @@ def test_each_hub_runs_flowers_strategy_and_mixes(name: str, q: int, tmp_path: P
         np.random.seed(1)  # noqa: NPY002
         result = run(strategy, nodes, model("float64"), 4)
         np.random.seed(1)  # noqa: NPY002
-        expected = alone([make(), make()], nodes, 4, H, q)
+        expected = by_hand([make(), make()], nodes, 4, H, q)
     for hub, theirs in zip(strategy.hubs, expected, strict=True):
         ours = hub.layout.arrays(hub.model)
         for key, array in theirs.items():
@@ -149,13 +152,13 @@ def test_each_hub_runs_flowers_strategy_and_mixes(name: str, q: int, tmp_path: P
     assert len(result.train_metrics_clientapp) == 4
 
 
-def test_each_hub_has_its_own_moments_and_the_given_strategy_stays_as_it_is() -> None:
+def test_each_hub_has_its_own_moments_and_the_given_strategy_is_not_changed() -> None:
     given = FedAdam(eta=0.05)
     before = copy.deepcopy(vars(given))
     strategy = MultiLevelStrategy(hubs=2, inner_strategy=given, fraction_evaluate=0.0)
     with Nodes(client_app(drift), 6) as nodes:
         run(strategy, nodes, model("float32"), 3)
-    first, second = (hub.strategy for hub in strategy.hubs)
+    first, second = (hub.inner_strategy for hub in strategy.hubs)
     assert isinstance(first, FedAdam)
     assert isinstance(second, FedAdam)
     assert np.abs(first.m_t["w"] - second.m_t["w"]).max() > 1e-3
@@ -183,16 +186,16 @@ def test_hubs_of_one_worker_do_not_wait_for_a_second() -> None:
         run(strategy, nodes, model("float64"), 1)
     for key, array in unpack(theirs.arrays).items():
         np.testing.assert_allclose(unpack(ours.arrays)[key], array, rtol=1e-12)
-    # Minima come back with the workers.
-    assert [hub.strategy.min_train_nodes for hub in strategy.hubs] == [2, 2]
+    # The minimums rise again with the number of workers.
+    assert [hub.inner_strategy.min_train_nodes for hub in strategy.hubs] == [2, 2]
 
 
-def test_a_hub_strategys_config_reaches_its_own_workers_and_so_does_worker_config() -> None:
-    told: dict[int, list[dict]] = {}
+def test_workers_get_the_config_of_their_hubs_strategy_and_worker_config() -> None:
+    received: dict[int, list[dict]] = {}
 
     def train(partition, arrays, config):
-        told.setdefault(partition, []).append(dict(config))
-        # Only hub 0's updates are clipped: the hubs' clipping norms drift apart.
+        received.setdefault(partition, []).append(dict(config))
+        # Only hub 0's updates are clipped, so the clipping norms of the two hubs differ.
         size = 100.0 if partition % 2 == 0 else 1e-6
         return {"x": arrays["x"] + size}, {"num-examples": 1}
 
@@ -208,16 +211,16 @@ def test_a_hub_strategys_config_reaches_its_own_workers_and_so_does_worker_confi
     )
     with Nodes(client_app(train, mods=[adaptiveclipping_mod]), 4) as nodes:
         run(strategy, nodes, {"x": np.zeros(4)}, 3)
-    for partition, configs in told.items():
+    for partition, configs in received.items():
         assert [c["worker"] for c in configs] == [partition] * 3
         assert [c["proximal-mu"] for c in configs] == [0.3] * 3
         assert [c["round"] for c in configs] == [1, 2, 3]
         assert [c["tau"] for c in configs] == [5] * 3
-    norms = {p: [v for k, v in told[p][-1].items() if "clipping" in k] for p in told}
+    norms = {p: [v for k, v in received[p][-1].items() if "clipping" in k] for p in received}
     assert norms[0] == norms[2] != norms[1] == norms[3]
 
 
-def test_a_median_ignores_what_an_average_would_not() -> None:
+def test_a_median_ignores_outliers() -> None:
     def train(partition, arrays, config):
         return {"x": arrays["x"] + (1e6 if partition < 2 else 1.0)}, {"num-examples": 1}
 
@@ -227,7 +230,7 @@ def test_a_median_ignores_what_an_average_would_not() -> None:
     np.testing.assert_allclose(unpack(result.arrays)["x"], 3.0)
 
 
-def test_absent_workers_shares_stay_with_the_hubs_model() -> None:
+def test_shares_of_absent_workers_stay_with_the_hubs_model() -> None:
     def train(partition, arrays, config):
         if partition == 0 and config["round"] == 2:
             raise RuntimeError("broken")
@@ -242,7 +245,7 @@ def test_absent_workers_shares_stay_with_the_hubs_model() -> None:
 
 
 @pytest.mark.parametrize("make", [FedMedian, FedAdam, lambda: Bulyan()])
-def test_a_nan_never_reaches_a_hub_strategy(make: Callable[[], Strategy]) -> None:
+def test_a_nan_never_reaches_an_inner_strategy(make: Callable[[], Strategy]) -> None:
     def train(partition, arrays, config):
         bad = partition == 2 and config["round"] == 1
         return {"x": arrays["x"] + (np.nan if bad else 1.0)}, {"num-examples": 1}
@@ -258,7 +261,7 @@ def test_a_nan_never_reaches_a_hub_strategy(make: Callable[[], Strategy]) -> Non
     assert np.isfinite(unpack(result.arrays)["x"]).all()
 
 
-def test_an_aggregate_that_is_not_finite_leaves_the_hub_as_it_was() -> None:
+def test_an_aggregate_that_is_not_finite_does_not_change_the_hub() -> None:
     class Broken(FedMedian):
         calls = 0
 

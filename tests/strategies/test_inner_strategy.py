@@ -1,0 +1,131 @@
+"""What a strategy of Flower's needs to work inside a hub: minimums, messages, dtypes."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+
+import numpy as np
+import pytest
+from flwr.app import ArrayRecord, ConfigRecord
+from flwr.clientapp import ClientApp
+from flwr.proto.node_pb2 import NodeInfo
+from flwr.serverapp.strategy import (
+    DifferentialPrivacyClientSideFixedClipping,
+    DifferentialPrivacyServerSideFixedClipping,
+    FedAvg,
+    FedAvgM,
+    Strategy,
+)
+
+from mll_flower.grids.in_process import InProcessGrid
+from mll_flower.models.layout import Layout
+from mll_flower.strategies.inner_strategy import (
+    inner_train_messages,
+    lower_node_minimums,
+    restore_dtypes,
+)
+from tests.support.flower_grid import record, unpack
+
+
+class Grid(InProcessGrid):
+    """Six nodes, which Flower's strategies may ask for by either method."""
+
+    def __init__(self) -> None:
+        super().__init__(ClientApp(), 6, {})
+
+    def get_nodes(self) -> Iterable[NodeInfo]:
+        return [NodeInfo(node_id=node) for node in self.get_node_ids()]
+
+
+def start_round(
+    strategy: Strategy, arrays: ArrayRecord, nodes: list[int]
+) -> dict[int, ArrayRecord]:
+    """Return the model that each node is sent."""
+    messages = inner_train_messages(strategy, 1, arrays, ConfigRecord(), Grid(), nodes)
+    return {m.metadata.dst_node_id: m.content["arrays"] for m in messages}
+
+
+def minimums(strategy: FedAvg) -> tuple[int, int, int]:
+    return strategy.min_train_nodes, strategy.min_evaluate_nodes, strategy.min_available_nodes
+
+
+@pytest.mark.parametrize(
+    ("nodes", "expected"), [(0, (0, 0, 0)), (1, (1, 1, 1)), (4, (3, 2, 4)), (9, (3, 2, 5))]
+)
+def test_minimums_are_lowered_to_the_number_of_nodes(nodes: int, expected) -> None:
+    given = FedAvg(min_train_nodes=3, min_evaluate_nodes=2, min_available_nodes=5)
+    own = copy.deepcopy(given)
+    lower_node_minimums(own, given, nodes)
+    assert minimums(own) == expected
+    assert minimums(given) == (3, 2, 5)
+
+
+def test_minimums_rise_again_with_the_number_of_nodes() -> None:
+    given = FedAvg(min_train_nodes=3)
+    own = copy.deepcopy(given)
+    for nodes in (1, 2, 5):
+        lower_node_minimums(own, given, nodes)
+        assert own.min_train_nodes == min(3, nodes)
+
+
+def test_minimums_of_wrapped_strategies_are_lowered() -> None:
+    # Two wrappers, as for differential privacy; neither has minimums of its own.
+    inner = FedAvg(min_train_nodes=4)
+    wrapped = DifferentialPrivacyClientSideFixedClipping(inner, 0.1, 1.0, num_sampled_clients=1)
+    given = DifferentialPrivacyServerSideFixedClipping(wrapped, 0.1, 1.0, num_sampled_clients=1)
+    own = copy.deepcopy(given)
+    lower_node_minimums(own, given, 1)
+    assert minimums(own.strategy.strategy) == (1, 1, 1)
+    assert inner.min_train_nodes == 4
+
+
+def test_a_hub_without_an_inner_strategy_has_no_minimums() -> None:
+    lower_node_minimums(None, None, 1)
+
+
+def test_only_the_hubs_own_nodes_get_messages() -> None:
+    asked = start_round(FedAvg(), record({"x": np.zeros(2)}), [2, 5])
+    assert sorted(asked) == [2, 5]
+
+
+def test_fedavgm_starts_from_the_model_of_the_hub() -> None:
+    """It would step from what it returned last, which mixing has changed since."""
+    strategy = FedAvgM()
+    start_round(strategy, record({"x": np.zeros(2)}), [1, 2])
+    start_round(strategy, record({"x": np.full(2, 7.0)}), [1, 2])
+    assert unpack(strategy.current_arrays)["x"].tolist() == [7, 7]
+
+
+def test_a_wrapped_fedavgm_does_so_too() -> None:
+    inner = FedAvgM()
+    strategy = DifferentialPrivacyServerSideFixedClipping(inner, 0.1, 1.0, num_sampled_clients=1)
+    for value in (0.0, 7.0):
+        asked = start_round(strategy, record({"x": np.full(2, value)}), [1, 2])
+    assert unpack(inner.current_arrays)["x"].tolist() == [7, 7]
+    assert all(unpack(arrays)["x"].tolist() == [7, 7] for arrays in asked.values())
+
+
+def test_integers_are_rounded_back_and_floats_keep_their_precision() -> None:
+    model = {
+        "n": np.zeros(4, dtype=np.int64),
+        "flag": np.zeros(2, dtype=bool),
+        "half": np.zeros(2, dtype=np.float16),
+        "single": np.zeros(2, dtype=np.float32),
+    }
+    aggregate = record(
+        {
+            "n": np.array([1.4, 1.6, -1.6, 2.5]),
+            "flag": np.array([0.4, 0.6]),
+            "half": np.array([0.1, 2.0]),
+            "single": np.array([0.1, 2.0]),
+        }
+    )
+    restored = restore_dtypes(Layout.of(model), aggregate)
+    assert {name: array.dtype for name, array in restored.items()} == {
+        name: array.dtype for name, array in model.items()
+    }
+    assert restored["n"].tolist() == [1, 2, -2, 2]
+    assert restored["flag"].tolist() == [False, True]
+    assert restored["half"].tolist() == [np.float16(0.1), 2]
+    assert restored["single"].tolist() == [np.float32(0.1), 2]
