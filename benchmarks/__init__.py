@@ -1,1 +1,6 @@
-"""Benchmarks: each is a module to run, and prints a table."""
+"""Benchmarks: what this project costs, beside what others cost; they write docs/performance.md.
+
+``python -m benchmarks`` runs all of them, ``python -m benchmarks.NAME`` one: averaging, rates,
+simulation, scaling or gossip. The other modules hold the work that is timed and what the
+benchmarks share.
+"""

@@ -1,6 +1,6 @@
-"""All figures of docs/performance.md, one benchmark after another: ``python -m benchmarks``.
+"""``python -m benchmarks``: all tables of docs/performance.md, one benchmark after another.
 
-About half an hour on two cores that have nothing else to do.
+Takes about half an hour on two cores that are otherwise idle.
 """
 
 from __future__ import annotations
@@ -10,16 +10,14 @@ from benchmarks.report import options
 
 
 def main() -> None:
-    """Run every benchmark that the page has a table of."""
-    parser = options("All tables of docs/performance.md.", repeats=5)
-    parser.add_argument("--data-dir", default="", help="MNIST is used if it is here")
-    choice = parser.parse_args()
+    """Run every benchmark that has a table on the page."""
+    choice = options("All tables of docs/performance.md.", repeats=5, data=True).parse_args()
     common = ["--docs", str(choice.docs), *(["--quick"] if choice.quick else [])]
-    often = [*common, "--repeats", str(choice.repeats)]
+    repeated = [*common, "--repeats", str(choice.repeats)]
     data = ["--data-dir", choice.data_dir]
     averaging.main([*common])
-    rates.main([*often, *data])
-    simulation.main([*often, *data, "--paper"])
+    rates.main([*repeated, *data])
+    simulation.main([*repeated, *data, "--paper"])
     scaling.main([*common, *data])
     gossip.main([*common])
 

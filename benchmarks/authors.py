@@ -1,14 +1,15 @@
-"""The authors' way of looping, written anew for timing.
+"""The training loop of the paper's authors, rewritten so that it can be timed.
 
-One process. A loop over the hubs, in it one over their workers: a worker gets a deep copy of
-its hub's model, goes through its rows in a random order, and every hub averages its workers'
-models parameter by parameter. Logistic regression is NumPy in double precision, neural networks
-are PyTorch modules that autograd differentiates.
+It runs in one process: a loop over the hubs, and in it a loop over their workers. A worker gets a
+deep copy of its hub's model and goes through its rows in a random order; every hub averages its
+workers' models parameter by parameter. Logistic regression is NumPy in double precision, neural
+networks are PyTorch modules that autograd differentiates.
 
-Two things are kinder than the original. No loss is computed over all of a worker's rows. And
-workers keep their rows: the original draws them anew in every round (a permutation of all rows,
-of which a worker copies its share), which over rounds of tau epochs costs little a step, and over
-the rounds of tau steps that are measured here would cost much; ``redraw`` does so all the same.
+The rewritten loop does less than the original in two ways. It does not compute the loss over all
+of a worker's rows. And workers keep their rows: the original draws them again in every round (a
+permutation of all rows, of which a worker copies its share). That costs little per step over
+rounds of tau epochs, but would cost much over the rounds of tau steps that are measured here;
+``redraw`` turns it on.
 """
 
 from __future__ import annotations
@@ -30,7 +31,17 @@ Floats = NDArray[np.float64]
 
 
 def authors_loop(values: dict[str, Any], hubs: int, rounds: int, redraw: bool = False) -> Work:
-    """Set up rounds of some of a run's hubs, and a mixing; the work is worker-steps."""
+    """Set up rounds of a run's first hubs, and a mixing; the unit of work is a worker's step.
+
+    Parameters
+    ----------
+    values : dict
+        The run config.
+    hubs, rounds : int
+        Number of hubs, and of their rounds.
+    redraw : bool
+        Whether workers draw their rows again in every round.
+    """
     config = RunConfig.read(values)
     counts = config.worker_counts()[:hubs]
     task = Task.load(dataset=config.dataset, data_dir=config.data_dir or None, model=config.model)
@@ -63,7 +74,7 @@ def authors_loop(values: dict[str, Any], hubs: int, rounds: int, redraw: bool = 
 
 
 class _Module:
-    """A PyTorch module for each worker, differentiated by autograd."""
+    """Trains one PyTorch module per worker, differentiated by autograd."""
 
     def __init__(self, task: Task, learning_rate: float, batch_size: int) -> None:
         self.task, self.learning_rate, self.batch_size = task, learning_rate, batch_size
@@ -97,7 +108,7 @@ class _Module:
 
 
 class _Cnn(nn.Module):
-    """The paper's CNN, as one writes it: ReLU, then pooling."""
+    """The paper's CNN in its usual form: ReLU, then pooling."""
 
     def __init__(self, shape: tuple[int, ...], classes: int) -> None:
         super().__init__()
@@ -116,7 +127,7 @@ class _Cnn(nn.Module):
 
 
 class _Logistic:
-    """Logistic regression in NumPy, loss and gradient in every step."""
+    """Trains logistic regression in NumPy, with loss and gradient in every step."""
 
     def __init__(self, task: Task, learning_rate: float, batch_size: int) -> None:
         data = task.data
@@ -142,9 +153,9 @@ class _Logistic:
         for label in range(self.half):
             low = low | (y == label)
         target = np.where(low, 1, 0)
-        chance = 1 / (1 + np.exp(-(x @ theta)))
-        loss = np.mean(-target * np.log(chance) - (1 - target) * np.log(1 - chance))
-        return float(loss), (target - chance) @ x / len(y)
+        predicted = 1 / (1 + np.exp(-(x @ theta)))
+        loss = np.mean(-target * np.log(predicted) - (1 - target) * np.log(1 - predicted))
+        return float(loss), (target - predicted) @ x / len(y)
 
     def average(self, theta: Any, thetas: list[Any]) -> Any:
         total = np.zeros_like(theta)

@@ -1,10 +1,10 @@
 """Averaging ten models, against Flower's own function.
 
-Run with ``python -m benchmarks.averaging``. Ours is timed on flat models, as hubs keep, mix
-and simulate them, and from the records of messages to a record, as Flower's does; each with
-NumPy alone and, where the extra ``fast`` is installed, with compiled sums. All give the same
-bits, which is checked before anything is timed; integers (BatchNorm's counters), which Flower
-leaves as fractions, are compared rounded.
+Run with ``python -m benchmarks.averaging``. Ours is timed on flat models, which is how hubs keep,
+mix and simulate them, and from the records of messages to a record, as Flower's does; each with
+NumPy alone and, where the extra ``fast`` is installed, with compiled sums. All give the same bits,
+which is checked before anything is timed. Integers (BatchNorm's counters), whose averages Flower
+leaves as fractions, are rounded before the comparison.
 """
 
 from __future__ import annotations
@@ -18,18 +18,8 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
 from flwr.serverapp.strategy.strategy_utils import aggregate_arrayrecords
 
-from benchmarks.report import (
-    Spread,
-    bars,
-    figure,
-    interleave,
-    number,
-    options,
-    ratios,
-    table,
-    verdict,
-    write,
-)
+from benchmarks import report
+from benchmarks.report import Spread, number, ratios, verdict
 from mll_flower.models import sums
 from mll_flower.models._compiled_sums import compiled_summer
 from mll_flower.models.layout import Flat, Layout
@@ -38,14 +28,14 @@ from mll_flower.models.sums import sum_models, sum_records
 from mll_flower.tasks.models import build_model
 from mll_flower.training.torch_trainer import numpy_state
 
-# Model, shape of its input, and how many times faster than Flower's function it must be.
+# Model, shape of its input, and the factor by which ours must be faster than Flower's function.
 CASES = (("cnn", (1, 28, 28), 10.0), ("resnet18", (3, 32, 32), 3.0))
 KEY = "num-examples"
 Result = TypeVar("Result")
 
 
 def replies(model: str, shape: tuple[int, ...], count: int) -> list[RecordDict]:
-    """Make replies as workers send them: a model each, with its weight."""
+    """Make replies as workers send them, each a model with its weight."""
     start = numpy_state(build_model(model, shape, 10, seed=0))
     rng = np.random.default_rng(0)
     made = []
@@ -59,15 +49,15 @@ def replies(model: str, shape: tuple[int, ...], count: int) -> list[RecordDict]:
     return made
 
 
-def ours(layout: Layout, records: list[RecordDict]) -> ArrayRecord:
-    """Average as a hub does."""
+def average_records(layout: Layout, records: list[RecordDict]) -> ArrayRecord:
+    """Average the replies' models as a hub does."""
     weights = [cast(MetricRecord, record["metrics"])[KEY] for record in records]
     models = [cast(ArrayRecord, record["arrays"]) for record in records]
     factors, _ = absent_factors(cast(list[float], weights), [True] * len(weights))
     return layout.record(sum_records(layout, models, factors))
 
 
-def flat(models: list[Flat], weights: list[float]) -> Flat:
+def average_flat(models: list[Flat], weights: list[float]) -> Flat:
     """Average models that are flat already."""
     factors, _ = absent_factors(weights, [True] * len(weights))
     return sum_models(models, factors)
@@ -84,7 +74,7 @@ def check_same(mine: ArrayRecord, theirs: ArrayRecord) -> None:
 
 
 def with_numpy(action: Callable[[], Result]) -> Result:
-    """Do it as if numba were not installed."""
+    """Return what the action returns when numba is not installed."""
     names = vars(sums)
     names["compiled_summer"] = lambda dtype: None
     try:
@@ -94,15 +84,15 @@ def with_numpy(action: Callable[[], Result]) -> Result:
 
 
 def milliseconds(action: Callable[[], object], calls: int) -> float:
-    """Time the fastest of some calls: the least disturbed."""
+    """Return the time of the fastest of several calls, the least disturbed one."""
     return 1e3 * min(timeit.repeat(action, number=1, repeat=calls))
 
 
-def main(words: list[str] | None = None) -> None:
+def main(arguments: list[str] | None = None) -> None:
     """Measure and write the table."""
-    parser = options("Averaging ten models.", repeats=15)
-    parser.add_argument("--models", type=int, default=10, help="how many are averaged")
-    choice = parser.parse_args(words)
+    parser = report.options("Averaging ten models.", repeats=15)
+    parser.add_argument("--models", type=int, default=10, help="number of models")
+    choice = parser.parse_args(arguments)
     if choice.quick:
         choice.repeats = 1
     compiled = compiled_summer(np.dtype(np.float32)) is not None
@@ -118,8 +108,8 @@ def main(words: list[str] | None = None) -> None:
         models = [layout.flatten(array) for array in arrays]
         size = sum(v.size for v in models[0].values())
         theirs = aggregate_arrayrecords(records, KEY)
-        from_records = partial(ours, layout, records)
-        from_flat = partial(flat, models, weights)
+        from_records = partial(average_records, layout, records)
+        from_flat = partial(average_flat, models, weights)
         actions: dict[str, Callable[[], object]] = {
             "Flower": partial(aggregate_arrayrecords, records, KEY),
             "ours, records": partial(with_numpy, from_records),
@@ -132,7 +122,7 @@ def main(words: list[str] | None = None) -> None:
             check_same(from_records(), theirs)
             check_same(layout.record(from_flat()), theirs)
         calls = max(2, 5_000_000 // size)
-        found = interleave(
+        found = report.interleave(
             {name: partial(milliseconds, action, calls) for name, action in actions.items()},
             choice.repeats,
             "ms",
@@ -146,12 +136,12 @@ def main(words: list[str] | None = None) -> None:
             holds = f"{verdict(share, 1 / bound).partition(' ')[0]} (at least {number(bound)})"
             rows.append([*row, ratios(found["Flower"], times).text(), holds])
         plotted |= {f"{model}, {name}": Spread.of(v) for name, v in found.items()}
-    picture = figure(choice.docs, "averaging")
-    bars(picture, plotted, f"milliseconds to average {choice.models} models (log)", log=True)
-    text = table(["model", "", "ms", "times as fast as Flower", "holds"], rows)
-    text += f"\n\nMedian (range) of {choice.repeats} repetitions, each the fastest of some "
+    plot = report.plot_path(choice.docs, "averaging")
+    report.bars(plot, plotted, f"milliseconds to average {choice.models} models (log)", log=True)
+    text = report.table(["model", "", "ms", "times as fast as Flower", "holds"], rows)
+    text += f"\n\nMedian (range) of {choice.repeats} repetitions, each the fastest of several "
     text += "calls; same bits in every case.\n\n"
-    write(choice.docs, "averaging", text + f"![averaging](figures/{picture.name})")
+    report.write(choice.docs, "averaging", text + f"![averaging](figures/{plot.name})")
 
 
 if __name__ == "__main__":

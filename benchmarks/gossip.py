@@ -1,9 +1,9 @@
-"""A mixing of hubs over the network, against a bare copy of the same bytes.
+"""Mixing over the network, against a bare copy of the same bytes.
 
-Run with ``python -m benchmarks.gossip``. Two and three hubs, each a process, all joined to
-one another over gRPC with mutual TLS on loopback: publish, fetch, check, confirm. The rival
-copies as many bytes between as many processes over TCP sockets, without encryption,
-checks, or agreement.
+Run with ``python -m benchmarks.gossip``. Two and three hubs, each a process, all connected to one
+another over gRPC with mutual TLS on loopback: publish, fetch, check, confirm. The bare copy moves
+the same bytes between the same number of processes over TCP sockets, without encryption, checks or
+agreement.
 """
 
 from __future__ import annotations
@@ -17,25 +17,24 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.report import Spread, bars, figure, interleave, options, ratios, table, write
+from benchmarks.report import Spread, bars, interleave, options, plot_path, ratios, table, write
 from benchmarks.team import Team, Work
-from mll_flower.deployment.certs import hub_files, make_certs
-from mll_flower.deployment.network_file import example_network, load_network
+from mll_flower.deployment.certs import make_certs
+from mll_flower.deployment.example_network import example_network
+from mll_flower.deployment.network_file import NetworkFile, load_network
 from mll_flower.gossip.grpc_client import GrpcGossip
 from mll_flower.gossip.snapshot import Snapshot
-from mll_flower.processes.simulation import free_port
+from mll_flower.gossip.tls import TlsFiles
+from mll_flower.processes.flower_environment import free_port
 
 DEADLINE = 60.0
 SIZES = {"logistic, 785": 785, "CNN, 110 thousand": 110_000, "ResNet-18, 11 million": 11_000_000}
-NAMES = "abcdefgh"
 
 
-def gossip_hub(hub: str, ports: dict[str, int], certs: Path, size: int) -> Work:
+def gossip_hub(hub: str, ports: dict[str, int], tls: TlsFiles, size: int) -> Work:
     """Set up a hub; its work is one mixing with all others."""
     others = {peer: f"127.0.0.1:{port}" for peer, port in ports.items() if peer != hub}
-    gossip = GrpcGossip(
-        hub, f"127.0.0.1:{ports[hub]}", others, "benchmark", tls=hub_files(certs, hub)
-    )
+    gossip = GrpcGossip(hub, f"127.0.0.1:{ports[hub]}", others, "benchmark", tls=tls)
     arrays = {"w": np.random.default_rng(0).standard_normal(size).astype(np.float32)}
     mixing = 0
 
@@ -51,7 +50,7 @@ def gossip_hub(hub: str, ports: dict[str, int], certs: Path, size: int) -> Work:
 
 
 def raw_copy(place: int, ports: list[int], size: int) -> Work:
-    """Set up a process that is joined to each of the others by a TCP connection."""
+    """Set up a process with a TCP connection to each of the others; its work is one copy to all."""
     listener = socket.create_server(("127.0.0.1", ports[place]), backlog=len(ports))
     links = [_connect(port) for port in ports[:place]]
     links += [listener.accept()[0] for _ in ports[place + 1 :]]
@@ -92,17 +91,18 @@ def _receive(link: socket.socket, buffer: bytearray) -> None:
         view = view[link.recv_into(view) :]
 
 
-def measure(hubs: int, size: int, repeats: int, folder: Path) -> tuple[list[float], list[float]]:
-    """Milliseconds of a mixing and of a raw copy, taking turns."""
-    names = NAMES[:hubs]
+def measure(
+    hubs: int, size: int, repeats: int, network: NetworkFile
+) -> tuple[list[float], list[float]]:
+    """Return the milliseconds of mixings and of raw copies, which take turns."""
+    entries = network.hubs[:hubs]
     with ExitStack() as stack:
-        ports = {name: free_port() for name in names}
-        ours = stack.enter_context(
-            Team(gossip_hub, [(name, ports, folder, size) for name in names])
-        )
-        bare = [free_port() for _ in names]
+        ports = {entry.id: free_port() for entry in entries}
+        arguments = [(entry.id, ports, entry.tls, size) for entry in entries]
+        ours = stack.enter_context(Team(gossip_hub, arguments))
+        bare = [free_port() for _ in entries]
         copy = stack.enter_context(Team(raw_copy, [(place, bare, size) for place in range(hubs)]))
-        # `seconds` is for each unit of work, of which every hub does one at the same time.
+        # `seconds` is per unit of work; in a mixing every hub does one unit.
         found = interleave(
             {
                 f"{hubs} hubs, {size:,} floats, gossip": lambda: 1e3 * hubs * ours.seconds(),
@@ -115,11 +115,11 @@ def measure(hubs: int, size: int, repeats: int, folder: Path) -> tuple[list[floa
     return first, second
 
 
-def main(words: list[str] | None = None) -> None:
+def main(arguments: list[str] | None = None) -> None:
     """Measure and write the table."""
     parser = options("A mixing over gRPC with mutual TLS.", repeats=15)
     parser.add_argument("--hubs", type=int, nargs="+", default=[2, 3])
-    choice = parser.parse_args(words)
+    choice = parser.parse_args(arguments)
     sizes = dict(SIZES)
     if choice.quick:
         choice.repeats, choice.hubs = 1, [2]
@@ -128,10 +128,11 @@ def main(words: list[str] | None = None) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "network.toml").write_text(example_network(hubs=max(choice.hubs), workers=1))
-        make_certs(load_network(folder / "network.toml"), folder / "certs")
+        network = load_network(folder / "network.toml")
+        make_certs(network, network.certs)
         for label, size in sizes.items():
             for hubs in choice.hubs:
-                ours, copy = measure(hubs, size, choice.repeats, folder / "certs")
+                ours, copy = measure(hubs, size, choice.repeats, network)
                 megabytes = 4e-6 * size * hubs * (hubs - 1)
                 rows.append(
                     [
@@ -144,11 +145,11 @@ def main(words: list[str] | None = None) -> None:
                 )
                 plotted[f"{label}, {hubs} hubs"] = Spread.of(ours)
                 plotted[f"{label}, {hubs} hubs, raw TCP"] = Spread.of(copy)
-    headings = ["floats, hubs", "MB moved", "a mixing, ms", "raw TCP copy, ms", "ratio"]
-    picture = figure(choice.docs, "gossip")
-    bars(picture, plotted, "milliseconds (log)", log=True)
+    headings = ["floats, hubs", "MB moved", "one mixing, ms", "raw TCP copy, ms", "ratio"]
+    plot = plot_path(choice.docs, "gossip")
+    bars(plot, plotted, "milliseconds (log)", log=True)
     text = table(headings, rows) + f"\n\nMedian (range) of {choice.repeats} repetitions.\n\n"
-    write(choice.docs, "gossip", text + f"![gossip](figures/{picture.name})")
+    write(choice.docs, "gossip", text + f"![gossip](figures/{plot.name})")
 
 
 if __name__ == "__main__":

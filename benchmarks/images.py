@@ -1,12 +1,10 @@
-"""Images of 28x28 pixels to train on: MNIST if it is there, else random ones."""
+"""Images of 28x28 pixels to train on: MNIST if it is at hand, else random ones."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import numpy as np
-
-RUN_SEED = 0
 
 
 def image_data(data_dir: str, folder: Path, rows: int) -> dict[str, str]:
@@ -15,16 +13,16 @@ def image_data(data_dir: str, folder: Path, rows: int) -> dict[str, str]:
     Parameters
     ----------
     data_dir : str
-        A torchvision root; used if it holds MNIST.
+        Root folder of torchvision's data sets; used if it holds MNIST.
     folder : Path
-        Where random images are written otherwise.
+        Folder to which random images are written otherwise.
     rows : int
         Number of random training images.
     """
     raw = Path(data_dir or "data") / "MNIST" / "raw"
     if list(raw.glob("train-images-idx3-ubyte*")):
         return {"dataset": "mnist", "data-dir": str(Path(data_dir or "data").absolute())}
-    rng = np.random.default_rng(RUN_SEED)
+    rng = np.random.default_rng(0)
     path = folder / "images.npz"
     np.savez(
         path,

@@ -1,4 +1,4 @@
-"""Work to time: our engine without Flower, a bare PyTorch loop, and the machine's arithmetic."""
+"""Work to be timed: our engine without Flower, a bare PyTorch loop, and matrix products."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mll_flower.training.run_engine import hosted_workers, run_engine
 
 
 def engine_loop(values: dict[str, Any], hubs: list[int], rounds: int) -> Work:
-    """Set up rounds of some hubs on our engine; the work is slots of all their workers."""
+    """Set up rounds of some hubs on our engine; the unit of work is a slot of one worker."""
     prepare_process()
     config = RunConfig.read(values)
     engine, network = run_engine(config), config.network()
@@ -35,8 +35,8 @@ def engine_loop(values: dict[str, Any], hubs: list[int], rounds: int) -> Work:
             rates = [float(network.p[i]) for i in workers]
             steps = step_counts(config.seed, workers, numbers, config.tau, rates)
             weights = [float(network.w[i]) for i in workers]
-            rates = [config.learning_rate] * rounds
-            result = engine.run_hub(models[hub], workers, weights, numbers, steps, rates)
+            learning_rates = [config.learning_rate] * rounds
+            result = engine.run_hub(models[hub], workers, weights, numbers, steps, learning_rates)
             models[hub] = result.flat
             slots += len(workers) * rounds * config.tau
         return slots
@@ -45,7 +45,10 @@ def engine_loop(values: dict[str, Any], hubs: list[int], rounds: int) -> Work:
 
 
 def bare_loop(values: dict[str, Any], steps: int) -> Work:
-    """Set up the shortest PyTorch loop that trains this model: one model, no averaging."""
+    """Set up the shortest PyTorch loop that trains this model: one model, no averaging.
+
+    The unit of work is a step.
+    """
     config = RunConfig.read(values)
     task = Task.load(dataset=config.dataset, data_dir=config.data_dir or None, model=config.model)
     x, y = task.tensors()
@@ -65,7 +68,7 @@ def bare_loop(values: dict[str, Any], steps: int) -> Work:
 
 
 def multiply_loop(size: int, repeats: int) -> Work:
-    """Set up products of square float32 matrices; the work is operations, in millions."""
+    """Set up products of square float32 matrices; the unit of work is a million operations."""
     rng = np.random.default_rng(0)
     a = torch.from_numpy(rng.random((size, size), dtype=np.float32))
     b, out = a.T.contiguous(), torch.empty_like(a)
@@ -79,7 +82,7 @@ def multiply_loop(size: int, repeats: int) -> Work:
 
 
 def step_operations(values: dict[str, Any]) -> float:
-    """Count the arithmetic of one SGD step: its layers' products, forward and backward."""
+    """Count the operations of one SGD step: its layers' products, forward and backward."""
     config = RunConfig.read(values)
     task = Task.load(dataset=config.dataset, data_dir=config.data_dir or None, model=config.model)
     module, total, first = task.new_model(), 0, True
@@ -90,7 +93,7 @@ def step_operations(values: dict[str, Any]) -> float:
         weight = part.weight
         assert isinstance(weight, torch.Tensor)
         products = output.numel() * math.prod(weight.shape[1:])
-        # Forward, the gradient of the weights, and that of the input unless it is the data.
+        # Forward, the gradient of the weights, and that of the input except in the first layer.
         total += 2 * products * (2 if first else 3)
         first = False
 

@@ -1,22 +1,24 @@
-"""Memory of a process, and of all the processes of a Flower run, over time."""
+"""Memory of one process, and of all processes of a Flower run over time."""
 
 from __future__ import annotations
 
 import threading
 import time
 from pathlib import Path
-from types import TracebackType
 
 _PAGE = 4096
 
 
 def resident() -> float:
-    """Megabytes of this process that are in memory now."""
+    """Return the megabytes of this process that are in memory now."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE / 1e6
 
 
 def peak() -> float:
-    """Megabytes of this process at its peak (getrusage's go back to the process's parent)."""
+    """Return the megabytes of this process at its peak.
+
+    The peak that getrusage gives is never below that of the process that started this one.
+    """
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024 / 1e6
@@ -25,19 +27,19 @@ def peak() -> float:
 
 def processes_of(home: Path) -> list[Path]:
     """Find the processes that were started with this Flower home."""
-    word = f"FLWR_HOME={home}\0".encode()
+    variable = f"FLWR_HOME={home}\0".encode()
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            if word in (process / "environ").read_bytes():
+            if variable in (process / "environ").read_bytes():
                 found.append(process)
-        except OSError:  # it has ended, or is not ours
+        except OSError:  # it has ended, or belongs to another user
             continue
     return found
 
 
 def megabytes(process: Path) -> float:
-    """Megabytes of a process; memory that it shares with others is shared out (PSS)."""
+    """Return the megabytes of a process; shared memory is divided among its users (PSS)."""
     try:
         for line in (process / "smaps_rollup").read_text().splitlines():
             if line.startswith("Pss:"):
@@ -48,12 +50,12 @@ def megabytes(process: Path) -> float:
 
 
 class Sampler:
-    """Watches the memory of a Flower run; a context manager.
+    """Context manager that samples the memory of a Flower run.
 
     Parameters
     ----------
     home : Path
-        The run's Flower home, by which its processes are known.
+        The run's Flower home, which identifies its processes.
     every : float
         Seconds between two samples.
     """
@@ -61,7 +63,7 @@ class Sampler:
     def __init__(self, home: Path, every: float = 1.0) -> None:
         self.home, self.every = home, every
         self.samples: list[tuple[float, float]] = []
-        """Time (since the epoch) and megabytes of all processes."""
+        """Seconds since the epoch, and megabytes of all processes at that time."""
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
@@ -69,18 +71,13 @@ class Sampler:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._over.set()
         self._thread.join()
 
     @property
     def peak(self) -> float:
-        """The most megabytes seen."""
+        """The largest sample, in megabytes."""
         return max((size for _, size in self.samples), default=0.0)
 
     def _watch(self) -> None:

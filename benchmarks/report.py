@@ -1,4 +1,4 @@
-"""What the benchmarks share: interleaved timing, medians with spread, tables, plots."""
+"""What the benchmarks share: timing in turn, medians with their ranges, tables and plots."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import platform
 import re
 import statistics
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -14,11 +15,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from mll_flower.results.plots import picture
+from mll_flower.results.figure_style import saved_figure
 
 console = Console(width=110)
 
-# Before the benchmark adds its own: what else the machine had to do.
+# Taken at import, before the benchmark adds to it: the load by other programs.
 _LOAD = os.getloadavg()[0]
 
 DOCS = Path(__file__).resolve().parent.parent / "docs" / "performance.md"
@@ -26,12 +27,12 @@ DOCS = Path(__file__).resolve().parent.parent / "docs" / "performance.md"
 
 @dataclass(frozen=True)
 class Spread:
-    """A median, and the least and the greatest value.
+    """The median, the least and the greatest value of several repetitions.
 
     Parameters
     ----------
     median, low, high : float
-        Of all repetitions.
+        The three values.
     """
 
     median: float
@@ -43,16 +44,13 @@ class Spread:
         """Summarise repetitions."""
         return cls(statistics.median(values), min(values), max(values))
 
-    def text(self, scale: float = 1.0) -> str:
-        """Write as ``median (low - high)``."""
-        return (
-            f"{number(self.median * scale)} "
-            f"({number(self.low * scale)} - {number(self.high * scale)})"
-        )
+    def text(self) -> str:
+        """Return ``median (low - high)``."""
+        return f"{number(self.median)} ({number(self.low)} - {number(self.high)})"
 
 
 def number(value: float) -> str:
-    """Write a number with three digits that matter, and commas from a thousand on."""
+    """Return a number with about three significant digits, and with commas for thousands."""
     if abs(value) >= 100:
         return f"{value:,.0f}"
     digits = 2 if abs(value) < 10 else 1
@@ -60,12 +58,12 @@ def number(value: float) -> str:
 
 
 def ratios(ours: Sequence[float], theirs: Sequence[float]) -> Spread:
-    """Compare repetition by repetition: what slows the machine slows both."""
+    """Return the spread of ratios per repetition: a slow moment of the machine slows both sides."""
     return Spread.of([a / b for a, b in zip(ours, theirs, strict=True)])
 
 
 def verdict(ratio: Spread, most: float) -> str:
-    """Say whether a ratio keeps its bound."""
+    """Return whether a ratio keeps its bound, as text."""
     return f"{'yes' if ratio.median <= most else '**no**'} (at most {number(most)})"
 
 
@@ -77,11 +75,11 @@ def interleave(
     Parameters
     ----------
     cases : Mapping[str, callable]
-        Each takes one measurement.
+        For each case, a function that takes one measurement.
     repeats : int
-        How often.
+        Number of measurements per case.
     unit : str
-        For the lines that say how far it is.
+        Unit in the printed lines.
     """
     values: dict[str, list[float]] = {name: [] for name in cases}
     for repeat in range(repeats):
@@ -91,41 +89,50 @@ def interleave(
     return values
 
 
+def cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
 def machine() -> str:
-    """Describe the machine and the versions, in one line."""
+    """Return one line about the machine and the versions of libraries."""
     model = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
     if info.is_file():
         found = re.search(r"model name\s*:\s*(.+)", info.read_text())
         model = found.group(1) if found else model
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     load = f"; load average {_LOAD:.1f} before the measurement" if _LOAD > 0.5 else ""
     parts = ", ".join(f"{name} {version(name)}" for name in ("torch", "numpy", "flwr"))
-    return f"{cores} cores, {model}; Python {platform.python_version()}, {parts}{load}"
+    return f"{cores()} cores, {model}; Python {platform.python_version()}, {parts}{load}"
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Write a Markdown table; all columns but the first are numbers."""
+    """Return a Markdown table; all columns but the first are numbers."""
     lines = ["| " + " | ".join(headings) + " |"]
     lines.append("|---|" + "---:|" * (len(headings) - 1))
     lines += ["| " + " | ".join(row) + " |" for row in rows]
     return "\n".join(lines)
 
 
-def options(description: str, repeats: int) -> argparse.ArgumentParser:
-    """Options that every benchmark has."""
+def options(description: str, repeats: int, data: bool = False) -> argparse.ArgumentParser:
+    """Return a parser with the options of every benchmark, and on request that of the data."""
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--repeats", type=int, default=repeats, help="measurements of each case")
-    parser.add_argument("--quick", action="store_true", help="seconds instead of minutes: a check")
-    parser.add_argument("--docs", type=Path, default=DOCS, help="where the table is written")
+    parser.add_argument("--repeats", type=int, default=repeats, help="measurements per case")
+    parser.add_argument(
+        "--quick", action="store_true", help="only check that it works: seconds, not minutes"
+    )
+    parser.add_argument("--docs", type=Path, default=DOCS, help="the page with the table")
+    if data:
+        parser.add_argument("--data-dir", default="", help="folder of MNIST, used if it exists")
     return parser
 
 
 def write(docs: Path, section: str, text: str) -> None:
-    """Print a section and write it between its markers; made at the end if they are not there."""
+    """Print a section and write it between its markers in the page, or at the end without these."""
     console.print(text, markup=False, soft_wrap=True)
     begin, end = f"<!-- {section}: begin -->", f"<!-- {section}: end -->"
-    block = f"{begin}\n{text.strip()}\n\nMeasured on {machine()}.\n{end}"
+    content = f"{text.strip()}\n\nMeasured on {machine()}.".splitlines()
+    block = "\n".join([begin, *map(_wrap, content), end])
     docs.parent.mkdir(parents=True, exist_ok=True)
     page = docs.read_text() if docs.is_file() else ""
     if begin in page:
@@ -135,20 +142,30 @@ def write(docs: Path, section: str, text: str) -> None:
     docs.write_text(page)
 
 
-def figure(docs: Path, name: str) -> Path:
-    """Where a plot goes: in figures, beside the page."""
+def _wrap(line: str) -> str:
+    """Wrap a line of prose at 100 columns; tables and images stay as they are."""
+    if line.startswith(("|", "![")):
+        return line
+    indent = "  " if line.startswith("- ") else ""
+    return textwrap.fill(
+        line, 100, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+
+
+def plot_path(docs: Path, name: str) -> Path:
+    """Return the path of a plot: in figures/, beside the page."""
     path = docs.parent / "figures" / f"performance-{name}.png"
     path.parent.mkdir(parents=True, exist_ok=True)
     return path
 
 
 def bars(path: Path, values: Mapping[str, Spread], label: str, log: bool = False) -> None:
-    """Plot medians as bars with their spread."""
+    """Plot medians as bars with their ranges."""
     names = list(values)[::-1]
     medians = [values[name].median for name in names]
     low = [values[name].median - values[name].low for name in names]
     high = [values[name].high - values[name].median for name in names]
-    with picture(path, 1, 1, label, (7.5, 0.42 * len(names) + 1.0)) as [axes]:
+    with saved_figure(path, 1, 1, label, (7.5, 0.42 * len(names) + 1.0)) as [axes]:
         axes.barh(names, medians, xerr=[low, high], color="#4878a8", capsize=3)
         if log:
             axes.set_xscale("log")
@@ -172,8 +189,8 @@ def lines(
     up: str,
     dots: bool = True,
 ) -> None:
-    """Plot series over a common axis, from zero."""
-    with picture(path, 1, 1, "", (7.5, 3.4)) as [axes]:
+    """Plot series over a common axis; both axes start at zero."""
+    with saved_figure(path, 1, 1, "", (7.5, 3.4)) as [axes]:
         for name, (x, y) in series.items():
             axes.plot(x, y, marker="o" if dots else None, linewidth=1.2, label=name)
         axes.set_xlabel(across)

@@ -1,9 +1,10 @@
-"""Time and memory as the network grows, and as the rounds go by.
+"""Time and memory of larger networks, and of long runs.
 
-Run with ``python -m benchmarks.scaling``. Workers: seconds of a round (one slot of the CNN,
-hubs of ten workers) from 100 to 1,000 workers, in process and through ``flwr run``, with
-a straight line fitted to it, and the memory at its peak. Rounds: a run of 1,000 messages
-of logistic regression, with straight lines fitted to its memory and its seconds a round.
+Run with ``python -m benchmarks.scaling``. Its first part measures rounds (one slot of the CNN, hubs
+of ten workers) of networks with 100 to 1,000 workers, in process and through ``flwr run``: the
+seconds per round, with a straight line fitted to them, and the peak memory. Its second part is a
+run of 1,000 rounds of logistic regression, with straight lines fitted to its memory and to its
+seconds per round. Every round is one message to each hub.
 """
 
 from __future__ import annotations
@@ -21,9 +22,11 @@ import numpy as np
 from benchmarks.flower import message_ends, run_ours
 from benchmarks.images import image_data
 from benchmarks.memory import Sampler, peak, resident
-from benchmarks.report import Spread, figure, lines, number, options, table, write
+from benchmarks.report import Spread, lines, number, options, plot_path, table, write
+from mll_flower.config import RunConfig
+from mll_flower.results import files
 
-HERE, FLOWER = "in process, one core", 'flwr run, pool = "hub"'
+IN_PROCESS, FLOWER = "in process, one core", 'flwr run, pool = "hub"'
 
 
 def _values(data: dict[str, str], model: str, hubs: int, workers: int, slots: int) -> Any:
@@ -43,7 +46,7 @@ def _values(data: dict[str, str], model: str, hubs: int, workers: int, slots: in
     }
 
 
-def _here(values: dict[str, Any], output: Path, answer: SimpleQueue[Any]) -> None:
+def _run_and_answer(values: dict[str, Any], output: Path, answer: SimpleQueue[Any]) -> None:
     """Run in this process; answer with its memory after each message and at its peak."""
     from mll_flower.apps.network_run import run_network
     from mll_flower.apps.worker_app import worker_app
@@ -51,45 +54,45 @@ def _here(values: dict[str, Any], output: Path, answer: SimpleQueue[Any]) -> Non
 
     values = {**values, "output": str(output)}
     sizes: list[float] = []
-    grid = InProcessGrid(worker_app(), values["hubs"], values)
+    grid = InProcessGrid(worker_app(), RunConfig.read(values).nodes, values)
     run_network(grid, values, lambda: sizes.append(resident()))
     answer.put((sizes, peak()))
 
 
-def run_here(values: dict[str, Any], output: Path) -> tuple[list[float], list[float], float]:
-    """Run in a process of its own: message ends, memory after each, and at its peak."""
+def run_in_process(values: dict[str, Any], output: Path) -> tuple[list[float], list[float], float]:
+    """Run in one new process; return the ends of messages, memory after each, and its peak."""
     context = get_context("spawn")
     answer: SimpleQueue[Any] = context.SimpleQueue()
-    process = context.Process(target=_here, args=(values, output, answer))
+    process = context.Process(target=_run_and_answer, args=(values, output, answer))
     process.start()
     while process.is_alive() and answer.empty():
         time.sleep(0.05)
     if answer.empty():
-        raise RuntimeError("the run in process failed; its words are above")
+        raise RuntimeError("the run in process failed; its traceback is above")
     sizes, size = answer.get()
     process.join()
     return message_ends(output), sizes, size
 
 
 def run_flower(values: dict[str, Any], place: Path) -> tuple[list[float], Sampler]:
-    """Run through Flower: message ends, and the memory of all its processes."""
+    """Run through Flower; return the ends of messages, and the memory of all its processes."""
     home = place / "home"
     with Sampler(home) as sampler:
         run_ours(values, place / "out", home)
     return message_ends(place / "out"), sampler
 
 
-def grow(data: dict[str, str], choice: Namespace, folder: Path) -> None:
+def measure_sizes(data: dict[str, str], choice: Namespace, folder: Path) -> None:
     """Measure rounds of networks of several sizes."""
-    seconds: dict[str, dict[int, Spread]] = {HERE: {}}
-    peaks: dict[str, dict[int, float]] = {HERE: {}}
+    seconds: dict[str, dict[int, Spread]] = {IN_PROCESS: {}}
+    peaks: dict[str, dict[int, float]] = {IN_PROCESS: {}}
     if not choice.no_flower:
         seconds[FLOWER], peaks[FLOWER] = {}, {}
     for count in choice.workers:
         values = _values(data, "cnn", count // choice.hub_size, choice.hub_size, choice.messages)
-        ends, _, size = run_here(values, folder / f"here{count}")
-        seconds[HERE][count] = Spread.of(np.diff(ends).tolist())
-        peaks[HERE][count] = size
+        ends, _, size = run_in_process(values, folder / f"in-process{count}")
+        seconds[IN_PROCESS][count] = Spread.of(np.diff(ends).tolist())
+        peaks[IN_PROCESS][count] = size
         if FLOWER in seconds:
             ends, sampler = run_flower(values, folder / f"flower{count}")
             seconds[FLOWER][count] = Spread.of(np.diff(ends).tolist())
@@ -99,7 +102,7 @@ def grow(data: dict[str, str], choice: Namespace, folder: Path) -> None:
         for way, found in seconds.items()
         for count in choice.workers
     ]
-    text = table(["", "seconds a round: median (range)", "peak memory, MB"], rows) + "\n\n"
+    text = table(["", "seconds per round: median (range)", "peak memory, MB"], rows) + "\n\n"
     series = {}
     for way, found in seconds.items():
         medians = [found[count].median for count in choice.workers]
@@ -111,66 +114,66 @@ def grow(data: dict[str, str], choice: Namespace, folder: Path) -> None:
         more = number(sizes[most] - sizes[least])
         text += f"- {most:,} CNN workers under 2 GB, {way}: {holds} ({number(sizes[most])} MB, "
         text += f"of which {more} MB came with the last {most - least:,} workers)\n"
-    picture = figure(choice.docs, "scaling")
-    lines(picture, series, "workers", "seconds a round (one slot of the CNN)")
-    write(choice.docs, "scaling", text + f"\n![scaling](figures/{picture.name})")
+    plot = plot_path(choice.docs, "scaling")
+    lines(plot, series, "workers", "seconds per round (one slot of the CNN)")
+    write(choice.docs, "scaling", text + f"\n![scaling](figures/{plot.name})")
 
 
 def _fit(counts: list[int], medians: list[float]) -> str:
-    """Fit a straight line, and say how far the points are from it."""
+    """Fit a straight line; return it as text, with the distance of the points from it."""
     if len(counts) < 2:
         return "one size only, no line"
     slope, start = np.polyfit(counts, medians, 1)
     off = np.abs(np.polyval([slope, start], counts) - medians) / np.array(medians)
     first, last = medians[0] / counts[0], medians[-1] / counts[-1]
     return (
-        f"{1e3 * slope:.2f} ms a worker + {1e3 * start:.0f} ms; the points are within "
-        f"{100 * off.max():.0f}% of the line; a worker at {counts[-1]:,} costs "
-        f"{last / first:.2f} of one at {counts[0]:,}"
+        f"{1e3 * slope:.2f} ms per worker + {1e3 * start:.0f} ms; the points are within "
+        f"{100 * off.max():.0f}% of the line; a worker among {counts[-1]:,} costs "
+        f"{last / first:.2f} times as much as one among {counts[0]:,}"
     )
 
 
-def last(data: dict[str, str], choice: Namespace, folder: Path) -> None:
-    """Measure whether anything grows with the rounds."""
+def measure_long_run(data: dict[str, str], choice: Namespace, folder: Path) -> None:
+    """Measure whether time or memory grow with the rounds."""
     values = _values(data, "logistic", choice.hubs, choice.hub_size, choice.rounds)
-    ends, sizes, _ = run_here(values, folder / "long")
+    ends, sizes, _ = run_in_process(values, folder / "long")
     at = [float(k) for k in range(1, len(sizes) + 1)]
-    rows = [[HERE, *_flat(ends, at, sizes)]]
-    memory = {HERE: (at, sizes)}
-    times = {HERE: _smooth(ends)}
+    rows = [[IN_PROCESS, *_row(ends, at, sizes)]]
+    memory = {IN_PROCESS: (at, sizes)}
+    times = {IN_PROCESS: _smooth(ends)}
     if not choice.no_flower:
         ends, sampler = run_flower(values, folder / "long-flower")
-        # The rounds are over when their table is closed.
-        over = (folder / "long-flower" / "out" / "metrics.csv").stat().st_mtime
+        # The file with one row per round is last written when the rounds end.
+        over = (folder / "long-flower" / "out" / files.ROWS).stat().st_mtime
         span = ends[-1] - ends[0]
         inside = [(t, size) for t, size in sampler.samples if over - span < t <= over]
         at = [len(ends) * (t - (over - span)) / span for t, _ in inside]
-        rows.append([FLOWER, *_flat(ends, at, [size for _, size in inside])])
+        rows.append([FLOWER, *_row(ends, at, [size for _, size in inside])])
         memory[FLOWER] = (at, [size for _, size in inside])
         times[FLOWER] = _smooth(ends)
     headings = [
         f"{choice.rounds:,} rounds",
-        "ms a round, first fifth",
+        "ms per round, first fifth",
         "last fifth",
-        "slope, us a round",
+        "slope, us per round",
         "memory after a fifth, MB",
         "at the end",
-        "slope, KB a round",
+        "slope, KB per round",
     ]
-    pictures = figure(choice.docs, "rounds-memory"), figure(choice.docs, "rounds-seconds")
-    lines(pictures[0], memory, "round", "megabytes", dots=False)
-    lines(pictures[1], times, "round", "milliseconds a round", dots=False)
+    plots = plot_path(choice.docs, "rounds-memory"), plot_path(choice.docs, "rounds-seconds")
+    lines(plots[0], memory, "round", "megabytes", dots=False)
+    lines(plots[1], times, "round", "milliseconds per round", dots=False)
     text = table(headings, rows) + "\n\n"
-    text += "\n".join(f"![{path.stem}](figures/{path.name})" for path in pictures)
+    text += "\n".join(f"![{path.stem}](figures/{path.name})" for path in plots)
     write(choice.docs, "rounds", text)
 
 
-def _flat(ends: list[float], at: list[float], sizes: list[float]) -> list[str]:
-    """Say how time and memory change over a run, after its first fifth (warming up)."""
-    each = np.diff(ends)
-    fifth = max(1, len(each) // 5)
-    place = np.arange(len(each))
-    slope = np.polyfit(place[fifth:], each[fifth:], 1)[0] if len(each) > fifth + 1 else 0.0
+def _row(ends: list[float], at: list[float], sizes: list[float]) -> list[str]:
+    """Return how time and memory change over a run, after its first fifth (warming up)."""
+    seconds = np.diff(ends)
+    fifth = max(1, len(seconds) // 5)
+    place = np.arange(len(seconds))
+    slope = np.polyfit(place[fifth:], seconds[fifth:], 1)[0] if len(seconds) > fifth + 1 else 0.0
     settled = [(x, y) for x, y in zip(at, sizes, strict=True) if x > len(ends) / 5]
     growth = 0.0
     if len(settled) > 1:
@@ -178,8 +181,8 @@ def _flat(ends: list[float], at: list[float], sizes: list[float]) -> list[str]:
         growth = np.polyfit(rounds, megabytes, 1)[0]
     begin = settled[0][1] if settled else sizes[0]
     return [
-        number(1e3 * float(np.median(each[:fifth]))),
-        number(1e3 * float(np.median(each[-fifth:]))),
+        number(1e3 * float(np.median(seconds[:fifth]))),
+        number(1e3 * float(np.median(seconds[-fifth:]))),
         f"{1e6 * slope:+.2f}",
         number(begin),
         number(sizes[-1]),
@@ -188,24 +191,27 @@ def _flat(ends: list[float], at: list[float], sizes: list[float]) -> list[str]:
 
 
 def _smooth(ends: list[float], window: int = 20) -> tuple[list[float], list[float]]:
-    each = 1e3 * np.diff(ends)
-    cut = each[: len(each) // window * window].reshape(-1, window) if len(each) >= window else each
-    means = cut.mean(axis=1) if cut.ndim == 2 else cut
-    return np.linspace(1, len(each), len(means)).tolist(), means.tolist()
+    """Return rounds and their milliseconds, averaged over windows of rounds."""
+    means = 1e3 * np.diff(ends)
+    rounds = len(means)
+    if rounds >= window:
+        means = means[: rounds // window * window].reshape(-1, window).mean(axis=1)
+    return np.linspace(1, rounds, len(means)).tolist(), means.tolist()
 
 
-def main(words: list[str] | None = None) -> None:
+def main(arguments: list[str] | None = None) -> None:
     """Measure and write the tables."""
-    parser = options("Time and memory against workers and rounds.", repeats=1)
-    parser.add_argument("--data-dir", default="", help="MNIST is used if it is here")
+    parser = options("Time and memory against workers and rounds.", repeats=1, data=True)
     parser.add_argument("--workers", type=int, nargs="+", default=[100, 200, 400, 700, 1000])
-    parser.add_argument("--hub-size", type=int, default=10, help="workers of a hub")
+    parser.add_argument("--hub-size", type=int, default=10, help="workers per hub")
     parser.add_argument("--hubs", type=int, default=10, help="of the long run")
-    parser.add_argument("--messages", type=int, default=6, help="rounds at every size")
+    parser.add_argument("--messages", type=int, default=6, help="rounds per size")
     parser.add_argument("--rounds", type=int, default=1000, help="of the long run")
-    parser.add_argument("--no-flower", action="store_true", help="only what starts in a second")
+    parser.add_argument(
+        "--no-flower", action="store_true", help="leave out what runs through Flower"
+    )
     parser.add_argument("--only", choices=["workers", "rounds"], help="one of the two parts")
-    choice = parser.parse_args(words)
+    choice = parser.parse_args(arguments)
     rows = 60_000
     if choice.quick:
         choice.workers, choice.hub_size, choice.hubs, choice.rounds = [4, 8], 2, 2, 50
@@ -213,9 +219,9 @@ def main(words: list[str] | None = None) -> None:
     with tempfile.TemporaryDirectory() as name:
         data = image_data(choice.data_dir, Path(name), rows)
         if choice.only != "rounds":
-            grow(data, choice, Path(name))
+            measure_sizes(data, choice, Path(name))
         if choice.only != "workers":
-            last(data, choice, Path(name))
+            measure_long_run(data, choice, Path(name))
 
 
 if __name__ == "__main__":

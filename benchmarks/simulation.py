@@ -1,9 +1,10 @@
-"""Wall time of a worker-step: ``flwr run`` against the authors' loop, a bare one, and FedAvg.
+"""Wall time per worker-step: ``flwr run`` against the authors' loop, a bare loop and FedAvg.
 
-Run with ``python -m benchmarks.simulation``. 10 hubs of 10 workers, tau = 8, q = 4, batches
-of 32 images of 28x28 pixels, rate 1. Every repetition measures every case once, as the
-least of some slices; start-up (Flower's, data, the first message) is left out. ``--paper``
-also makes one whole run of the paper's size: logistic regression, 100 workers, 32,000 slots.
+A worker-step is one mini-batch step of one worker. Run with ``python -m benchmarks.simulation``:
+10 hubs of 10 workers, tau = 8, q = 4, batches of 32 images of 28x28 pixels, rate 1. Every
+repetition measures every case once, as the fastest of several slices; start-up (of Flower, the
+data, the first message) is left out. ``--paper`` also makes one whole run of the paper's size:
+logistic regression, 100 workers, 32,000 slots.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import json
 import tempfile
 import time
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
@@ -21,38 +22,29 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks import report
 from benchmarks.authors import authors_loop
-from benchmarks.flower import cores, message_ends, run_fedavg, run_ours
+from benchmarks.flower import message_ends, run_fedavg, run_ours
 from benchmarks.images import image_data
 from benchmarks.loops import bare_loop, engine_loop, multiply_loop, step_operations
-from benchmarks.report import (
-    Spread,
-    bars,
-    figure,
-    interleave,
-    number,
-    options,
-    ratios,
-    table,
-    verdict,
-    write,
-)
+from benchmarks.report import Spread, cores, number, ratios, verdict
 from benchmarks.team import Team
+from mll_flower.results import files
 
 AUTHORS = "the authors' loop, one process, all cores"
-ALONE = "the authors' loop, one process, one thread"
-REDRAWN = "the same, all cores, rows drawn anew in every round"
-BARE = "bare PyTorch loop, a process a core"
-ENGINE = "our engine without Flower, a process a core"
+ONE_THREAD = "the authors' loop, one process, one thread"
+REDRAWN = "the same, all cores, rows drawn again in every round"
+BARE = "bare PyTorch loop, one process per core"
+ENGINE = "our engine without Flower, one process per core"
 OURS = 'flwr run, pool = "hub"'
-FEDAVG = "Flower's FedAvg, a node a worker, our training"
+FEDAVG = "Flower's FedAvg, one node per worker, our training"
 LIMIT = "the machine's limit: sgemm of the same operations"
 
 MODELS = ("cnn", "logistic")
 
 
 def run_config(data: dict[str, str], model: str, choice: Namespace) -> dict[str, Any]:
-    """Return the run config of all cases."""
+    """Return the run config that all cases share."""
     return {
         **data,
         "model": model,
@@ -80,34 +72,34 @@ def measure(model: str, data: dict[str, str], choice: Namespace, folder: Path) -
         place = folder / f"run{next(runs)}"
         settings = {**values, "slots": q * tau * count, "evaluate-every": q * tau * count}
         ends = np.array(message_ends(run_ours(settings, place / "out", place / "home")))
-        return _least(ends, messages, workers * q * tau)
+        return _fastest_slice(ends, messages, workers * q * tau)
 
     def fedavg() -> float:
         place = folder / f"run{next(runs)}"
         place.mkdir(parents=True)
         settings = {**values, "slots": tau * (messages + 1)}
-        # The first entry is the start, before the first round.
+        # Without the first entry, which is the time before the first round.
         ends = np.array(run_fedavg(settings, place / "ended.json", place / "home")[1:])
-        return _least(ends, messages, workers * tau)
+        return _fastest_slice(ends, messages, workers * tau)
 
     with ExitStack() as stack:
         team = partial(_team, stack)
-        # Slices of a second or so: a few of the hubs, more rounds of the faster model.
+        # Slices of about a second: a few of the hubs, and more rounds of the faster model.
         rounds = 1 if brief else 25
         loop = (values, min(2, choice.hubs), rounds)
         authors = team(authors_loop, [loop], cores())
-        alone = team(authors_loop, [loop])
+        one_thread = team(authors_loop, [loop])
         redrawn = team(authors_loop, [(*loop, True)], cores())
-        loose = team(bare_loop, [(values, 20 if choice.quick else 100)] * cores())
+        bare = team(bare_loop, [(values, 20 if choice.quick else 100)] * cores())
         engine = team(engine_loop, [(values, share[:1], q * rounds) for share in shares])
         size = 256 if choice.quick else 1024
         products = team(multiply_loop, [(size, 20)] * cores())
         operations = step_operations(values) / 1e6
         cases: dict[str, Callable[[], float]] = {
             AUTHORS: partial(authors.microseconds, messages),
-            ALONE: partial(alone.microseconds, messages),
+            ONE_THREAD: partial(one_thread.microseconds, messages),
             REDRAWN: partial(redrawn.microseconds, messages),
-            BARE: partial(loose.microseconds, messages),
+            BARE: partial(bare.microseconds, messages),
             ENGINE: partial(engine.microseconds, messages),
             OURS: ours,
             FEDAVG: fedavg,
@@ -115,15 +107,15 @@ def measure(model: str, data: dict[str, str], choice: Namespace, folder: Path) -
         }
         if choice.no_flower:
             del cases[OURS], cases[FEDAVG]
-        found = interleave(cases, choice.repeats)
+        found = report.interleave(cases, choice.repeats)
     _write(model, found, choice, data["dataset"].partition(":")[0])
 
 
-def _least(ends: NDArray[np.float64], slices: int, steps: int) -> float:
-    """Microseconds a step in the fastest of so many slices of a run, after its first message."""
-    each = np.diff(ends)
-    size = len(each) // slices
-    return float(1e6 * each[: size * slices].reshape(slices, size).mean(axis=1).min() / steps)
+def _fastest_slice(ends: NDArray[np.float64], slices: int, steps: int) -> float:
+    """Return the microseconds per step in the fastest slice of a run, after its first message."""
+    seconds = np.diff(ends)
+    size = len(seconds) // slices
+    return float(1e6 * seconds[: size * slices].reshape(slices, size).mean(axis=1).min() / steps)
 
 
 def _team(stack: ExitStack, setup: Any, arguments: list[tuple[Any, ...]], threads: int = 1) -> Team:
@@ -136,12 +128,12 @@ def _write(model: str, found: dict[str, list[float]], choice: Namespace, data: s
         [name, Spread.of(values).text(), ratios(values, found[mine]).text()]
         for name, values in found.items()
     ]
-    text = table(
-        ["", "us a worker-step: median (range)", f"times {mine}: median (range)"],
+    text = report.table(
+        ["", "us per worker-step: median (range)", f"ratio to {mine}: median (range)"],
         rows,
     )
-    # Threads that wait for one another lose the most when the machine has other work.
-    rival = min((AUTHORS, ALONE), key=lambda name: Spread.of(found[name]).median)
+    # The faster of the two: threads that wait for one another suffer most from other load.
+    rival = min((AUTHORS, ONE_THREAD), key=lambda name: Spread.of(found[name]).median)
     text += f"\n\nThe faster of the authors' loops: {rival}.\n\n"
     for name in (OURS, ENGINE):
         if name in found:
@@ -149,33 +141,32 @@ def _write(model: str, found: dict[str, list[float]], choice: Namespace, data: s
             text += f"- {name} / that loop: {share.text()}; holds: {verdict(share, 0.5)}\n"
     if OURS in found:
         share = ratios(found[OURS], found[REDRAWN])
-        text += f"- {OURS} / the loop that draws its rows anew: {share.text()}\n"
+        text += f"- {OURS} / the loop that draws its rows again: {share.text()}\n"
         over = ratios(found[OURS], found[ENGINE])
         text += f"- {OURS} / our engine alone: {over.text()}"
         text += f"; holds: {verdict(over, 1.15)}\n" if model == "cnn" else "\n"
-    picture = figure(choice.docs, f"simulation-{model}")
-    bars(
-        picture,
+    plot = report.plot_path(choice.docs, f"simulation-{model}")
+    report.bars(
+        plot,
         {name: Spread.of(values) for name, values in found.items()},
-        f"wall microseconds a worker-step, {model}, batch 32, "
+        f"wall microseconds per worker-step, {model}, batch 32, "
         f"{choice.hubs * choice.workers} workers",
     )
-    text += f"\n![{model}](figures/{picture.name})\n\n"
+    text += f"\n![{model}](figures/{plot.name})\n\n"
     kind = "MNIST" if data == "mnist" else "random images"
-    text += (
-        f"Data: {kind}; {choice.repeats} repetitions, each the least of {choice.messages} slices."
-    )
-    write(choice.docs, f"simulation-{model}", text)
+    text += f"Data: {kind}; {choice.repeats} repetitions, "
+    text += f"each the fastest of {choice.messages} slices."
+    report.write(choice.docs, f"simulation-{model}", text)
 
 
 def paper_run(data: dict[str, str], choice: Namespace, folder: Path) -> None:
-    """Make one run of the paper's size, evaluated at every mixing, and say what it took."""
+    """Make one run of the paper's size, evaluated at every mixing, and write its times."""
     values = run_config(data, "logistic", choice)
     values |= {"slots": choice.paper_slots, "rates": "1", "learning-rate": 0.2}
     start = time.perf_counter()
     output = run_ours(values, folder / "paper" / "out", folder / "paper" / "home")
     whole = time.perf_counter() - start
-    summary = json.loads((output / "metrics.json").read_text())["summary"]
+    summary = json.loads((output / files.METRICS).read_text())["summary"]
     rows = [
         ["slots", f"{summary['slot']:,}"],
         ["worker-steps", f"{summary['steps']:,}"],
@@ -187,28 +178,35 @@ def paper_run(data: dict[str, str], choice: Namespace, folder: Path) -> None:
         ],
         ["test accuracy", f"{summary['accuracy']:.3f}"],
     ]
-    write(choice.docs, "paper-run", table(["logistic regression, 100 workers", ""], rows))
+    text = report.table(["logistic regression, 100 workers", ""], rows)
+    report.write(choice.docs, "paper-run", text)
 
 
-def main(words: list[str] | None = None) -> None:
-    """Measure and write the tables."""
-    parser = options("Wall time of a worker-step.", repeats=5)
-    parser.add_argument("--data-dir", default="", help="MNIST is used if it is here")
+def network_options(parser: ArgumentParser) -> None:
+    """Add the options for models and for the size of the network."""
     parser.add_argument("--models", nargs="+", default=list(MODELS), choices=MODELS)
     parser.add_argument("--hubs", type=int, default=10)
-    parser.add_argument("--workers", type=int, default=10, help="of each hub")
+    parser.add_argument("--workers", type=int, default=10, help="per hub")
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Measure and write the tables."""
+    parser = report.options("Wall time per worker-step.", repeats=5, data=True)
+    network_options(parser)
     parser.add_argument("--tau", type=int, default=8)
     parser.add_argument("--q", type=int, default=4)
     parser.add_argument(
         "--messages",
         type=int,
         default=3,
-        help="slices of a case; in a run of Flower one is a mixing, ten for logistic regression",
+        help="slices per case; through Flower one is a mixing, or ten for logistic regression",
     )
-    parser.add_argument("--no-flower", action="store_true", help="only what starts in a second")
+    parser.add_argument(
+        "--no-flower", action="store_true", help="leave out what runs through Flower"
+    )
     parser.add_argument("--paper", action="store_true", help="also one run of the paper's size")
     parser.add_argument("--paper-slots", type=int, default=32_000)
-    choice = parser.parse_args(words)
+    choice = parser.parse_args(arguments)
     rows = 60_000
     if choice.quick:
         choice.hubs, choice.workers, choice.tau, choice.q = 2, 2, 2, 1

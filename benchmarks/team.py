@@ -1,4 +1,4 @@
-"""Processes that are set up once and then work when told, so that cases can take turns."""
+"""Processes that are set up once and work on request, so that cases can take turns."""
 
 from __future__ import annotations
 
@@ -8,34 +8,33 @@ import time
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
-from types import TracebackType
 from typing import Any
 
 Work = Callable[[], int]
-"""Does some work; returns how much (steps, or what is counted)."""
+"""Does some work and returns its units, such as steps."""
 
 
 def _serve(pipe: Connection, setup: Callable[..., Work], arguments: tuple[Any, ...]) -> None:
     work = setup(*arguments)
-    work()  # warm: memory, caches, code paths
+    work()  # the first time is not measured: it fills memory and caches
     pipe.send(0)
     while pipe.recv():
         pipe.send(work())
     pipe.close()
-    os._exit(0)  # servers and their threads need not be waited for
+    os._exit(0)  # without waiting for servers and their threads
 
 
 class Team:
-    """Processes that work at the same time; a context manager that ends them.
+    """Processes that work at the same time; a context manager, which ends them.
 
     Parameters
     ----------
     setup : callable
-        A function of a module; ``setup(*arguments)`` gives the work of a process.
+        A function at the top of a module; ``setup(*arguments)`` returns the work of a process.
     arguments : Sequence[tuple]
-        Those of each process.
+        The arguments for each process.
     threads : int
-        Threads that torch and the BLAS of each process may use.
+        Number of threads that torch and the BLAS of each process may use.
     """
 
     def __init__(
@@ -44,7 +43,7 @@ class Team:
         context = multiprocessing.get_context("spawn")
         keys = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
         before = {key: os.environ.get(key) for key in keys}
-        os.environ.update(dict.fromkeys(keys, str(threads)))  # read when the libraries load
+        os.environ.update(dict.fromkeys(keys, str(threads)))  # the libraries read them once
         try:
             self._pipes: list[Connection] = []
             self._processes: list[SpawnProcess] = []
@@ -66,12 +65,7 @@ class Team:
     def __enter__(self) -> Team:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         for pipe, process in zip(self._pipes, self._processes, strict=True):
             try:
                 pipe.send(False)
@@ -80,7 +74,7 @@ class Team:
             process.join()
 
     def seconds(self) -> float:
-        """Let all work once; the wall time until the last has finished, for each unit of work."""
+        """Let all work once; return the wall time until the last has ended, per unit of work."""
         start = time.perf_counter()
         for pipe in self._pipes:
             pipe.send(True)
@@ -88,5 +82,5 @@ class Team:
         return (time.perf_counter() - start) / done
 
     def microseconds(self, slices: int = 1) -> float:
-        """`seconds` in microseconds, the least of so many: the least disturbed."""
+        """Return the least of several `seconds`, the least disturbed one, in microseconds."""
         return 1e6 * min(self.seconds() for _ in range(slices))

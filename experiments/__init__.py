@@ -1,6 +1,7 @@
-"""The paper's experiments, and two beyond it: figures as configs, runs, verdicts, documentation.
+"""The paper's experiments and two beyond it: ``python -m experiments FIGURE``.
 
-``mll-flower reproduce FIGURE`` is the way in. Figures are TOML files in ``figures/``; what
-each model learns, at which scale, is in ``models.toml``; ``published.json`` holds the numbers
-that the authors published with their code.
+A figure is a TOML file in ``figures/``: the set-ups to run and the claims to test.
+``models.toml`` says what each model learns at each scale, ``published.json`` holds the numbers
+that the authors published with their code, and ``texts/`` holds the prose of
+docs/reproduction.md, whose tables are written from the runs.
 """

@@ -1,4 +1,4 @@
-"""Runs that are kept: where the run of a config is, and whether it is there."""
+"""Finished runs are kept and used again: the folder of a run follows from its config."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ import json
 from pathlib import Path
 
 from mll_flower.config import RunConfig
+from mll_flower.results import files
 
 ALGORITHM = {"cnn": 3}
-"""Version of what decides the numbers of a model's runs: 1 if it is not here.
+"""Version of the code that decides the numbers of a model's runs; 1 for models not listed.
 
-Raise it when a change alters them.
+Raise it when a change alters the numbers: runs of other versions are then not used again.
 """
 
-# Where and how patiently a run runs, not what it computes.
+# Keys that decide where and how patiently a run executes, but none of its numbers.
 _IRRELEVANT = {
     "output",
     "data-dir",
@@ -28,20 +29,20 @@ _IRRELEVANT = {
 
 
 def run_key(config: RunConfig) -> str:
-    """Name of a run: the same for configs that compute the same."""
+    """Return a hash that is the same for configs that give the same numbers."""
     values = {k: v for k, v in config.to_run_config().items() if k not in _IRRELEVANT}
     text = json.dumps({"algorithm": ALGORITHM.get(config.model, 1), **values}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def run_folder(out: Path, config: RunConfig) -> Path:
-    """Return where the run of a config is kept."""
+    """Return the folder in which the run of a config is kept."""
     return out / "runs" / f"{config.model}-{config.hubs}x{_workers(config)}-{run_key(config)}"
 
 
-def is_there(folder: Path) -> bool:
-    """Whether a run has been done: folders appear under their name when the run has ended."""
-    return (folder / "metrics.json").is_file()
+def is_finished(folder: Path) -> bool:
+    """Whether a run has ended: its folder gets this name only then."""
+    return (folder / files.METRICS).is_file()
 
 
 def _workers(config: RunConfig) -> str:

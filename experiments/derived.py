@@ -1,4 +1,4 @@
-"""The data set that a figure needs beside the published ones, made from one of them."""
+"""CIFAR-10 at half size: the data set of ResNet-18's small runs, made from the published one."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 from mll_flower.tasks.data import load_dataset
 
 FEW_TESTS = 512
+"""Test images that are kept, of 10,000."""
 
 NAME = "cifar10-half-size.npz"
 SOURCE = "cifar10"
 LABEL = f"CIFAR-10 at half size (16x16; tested on {FEW_TESTS} of the 10,000 test images)"
-"""What results on it are labelled with."""
+"""Name of the data set in results."""
 
 
 def is_derived(dataset: str) -> bool:
@@ -23,15 +24,15 @@ def is_derived(dataset: str) -> bool:
     return dataset == f"npz:{NAME}"
 
 
-def make(folder: Path, data_dir: str | None) -> Path:
-    """Make the derived data set, unless it is there.
+def make_derived(folder: Path, data_dir: str | None) -> Path:
+    """Make the derived data set, unless it exists; return its file.
 
     Parameters
     ----------
     folder : Path
-        Where to.
+        Folder to write it to.
     data_dir : str, optional
-        Where the original is.
+        Folder of the original.
     """
     path = folder / NAME
     if path.is_file():
@@ -39,7 +40,8 @@ def make(folder: Path, data_dir: str | None) -> Path:
     data = load_dataset(SOURCE, data_dir, "standard")
     rows = np.arange(FEW_TESTS) * len(data.x_test) // FEW_TESTS
     folder.mkdir(parents=True, exist_ok=True)
-    # Two processes may be at it: each writes its own, and the last one wins with the same bytes.
+    # Two processes may make it at the same time: each writes a file of its own and renames it.
+    # The last one wins, with the same bytes.
     part = path.with_name(f"{os.getpid()}-{NAME}")
     np.savez(
         part,
@@ -53,7 +55,7 @@ def make(folder: Path, data_dir: str | None) -> Path:
 
 
 def _half(images: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Means of two by two pixels."""
+    """Halve height and width: each pixel is the mean of two by two."""
     rows, channels, height, width = images.shape
     blocks = images.reshape(rows, channels, height // 2, 2, width // 2, 2)
     return np.asarray(blocks.mean(axis=(3, 5)), dtype=np.float32)

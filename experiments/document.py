@@ -1,4 +1,4 @@
-"""docs/reproduction.md, from the summaries that figures leave behind.
+"""Writes docs/reproduction.md from the figures' summaries and from the prose in ``texts/``.
 
 Nothing in its tables is written by hand: the same summaries give the same text.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,31 +16,33 @@ from experiments.drawing import draw_departures
 from experiments.figures import FIGURES, MODELS, SCALES, model_title
 from experiments.inplace import Departure, departures
 from experiments.published import find, reference
+from experiments.verdicts import FAILS, HOLDS, OPEN
 
 TEXTS = Path(__file__).with_name("texts")
+_COLUMNS = 100
 
 
 def write(out: Path, docs: Path) -> Path:
-    """Write the document and its pictures.
+    """Write the document and its plots; return its path.
 
     Parameters
     ----------
     out : Path
-        Where the figures' summaries and pictures are.
+        Folder with the figures' summaries and plots.
     docs : Path
-        Where the document goes; pictures go under figures/.
+        Folder of the document; plots are copied to figures/ in it.
     """
-    pictures = docs / "figures"
-    pictures.mkdir(parents=True, exist_ok=True)
+    plots = docs / "figures"
+    plots.mkdir(parents=True, exist_ok=True)
     summaries = _load(out)
     if not summaries:
-        raise ValueError(f"{out} holds no figures: run mll-flower reproduce first")
+        raise ValueError(f"{out} holds no figures: run python -m experiments FIGURE first")
     for summary in summaries:
         name = f"{_key(summary)}.png"
-        shutil.copyfile(out / name, pictures / name)
+        shutil.copyfile(out / name, plots / name)
     cases = departures()
     shown = {"path of 10", "complete, 10", "complete, 10, shares 1 to 10"}
-    draw_departures([c for c in cases if c.name in shown], pictures / "in-place.png")
+    draw_departures([c for c in cases if c.name in shown], plots / "in-place.png")
     path = docs / "reproduction.md"
     path.write_text(render(summaries, cases))
     return path
@@ -62,20 +65,21 @@ def _key(summary: Mapping[str, Any]) -> str:
 
 def render(summaries: Sequence[Mapping[str, Any]], cases: Sequence[Departure]) -> str:
     """Return the document's text."""
-    parts = [_text("opening"), _overview(summaries), _text("rule")]
+    parts = [hand_written("opening"), _overview(summaries), hand_written("rule")]
     for name in FIGURES:
         of_figure = [s for s in summaries if s["figure"] == name]
         if of_figure:
-            parts.append(f"## {of_figure[0]['title']}\n\nIn the paper: {of_figure[0]['source']}.")
+            parts.append(f"## {of_figure[0]['title']}\n\n{_wrap(of_figure[0]['source'])}")
             if (TEXTS / f"{name}.md").is_file():
-                parts.append(_text(name))
+                parts.append(hand_written(name))
             parts += [_section(s) for s in of_figure]
-    parts += [_text("departures"), _ablation(cases), _text("closing")]
+    parts += [hand_written("departures"), _ablation(cases), hand_written("closing")]
     return "\n\n".join(part.strip() for part in parts if part.strip()) + "\n"
 
 
-def _text(name: str) -> str:
-    notes = "\n".join(f"- {note}" for note in reference()["notes"])
+def hand_written(name: str) -> str:
+    """Return a part of the document from `TEXTS`, with the published numbers' source and notes."""
+    notes = "\n".join(_wrap(f"- {note}", "  ") for note in reference()["notes"])
     text = (TEXTS / f"{name}.md").read_text()
     return text.replace("{source}", reference()["source"]).replace("{notes}", notes)
 
@@ -84,10 +88,10 @@ def _overview(summaries: Sequence[Mapping[str, Any]]) -> str:
     rows = []
     for s in summaries:
         counts = [
-            str(sum(v["verdict"] == word for v in s["verdicts"]))
-            for word in ("holds", "does not hold", "not resolved at this scale")
+            str(sum(v["verdict"] == verdict for v in s["verdicts"]))
+            for verdict in (HOLDS, FAILS, OPEN)
         ]
-        link = f"[{s['figure']}](#{_anchor(s)})"
+        link = f"[{s['figure']}](#{_key(s)})"
         rows.append(
             [link, model_title(s["model"]), s["data"], s["scale"], str(s["seeds"]), *counts]
         )
@@ -96,25 +100,23 @@ def _overview(summaries: Sequence[Mapping[str, Any]]) -> str:
     made = "\n".join(commands)
     cores = ", ".join(sorted({str(s["cores"]) for s in summaries}))
     minutes = sum(s["minutes"] for s in summaries)
-    return (
-        f"## Summary\n\nMade on {cores} cores (the runs together took {minutes:.0f} minutes of one "
-        f"core; runs that figures share are counted in each) by\n\n```console\n{made}\n```\n\n"
-        + _table(head, rows)
+    origin = _wrap(
+        f"Made on {cores} cores (the runs together took {minutes:.0f} minutes of one core; runs "
+        "that figures share are counted in each) by"
     )
-
-
-def _anchor(summary: Mapping[str, Any]) -> str:
-    return f"{summary['figure']}-{summary['model']}-{summary['scale']}"
+    return f"## Summary\n\n{origin}\n\n```console\n{made}\n```\n\n{_table(head, rows)}"
 
 
 def _section(s: Mapping[str, Any]) -> str:
     first = s["setups"][0]
     parts = [
-        f'<a id="{_anchor(s)}"></a>',
+        f'<a id="{_key(s)}"></a>',
         f"### {model_title(s['model'])} on {s['data']}, {s['scale']} scale",
-        f"{_network(s['setups'])}; {first['slots']:,} slots, batches of "
-        f"{_several(s['setups'], 'batch')}, step size {_several(s['setups'], 'step')}; "
-        f"{_seeds(s['seeds'])}. Compared at slot {s['slot']:,}.",
+        _wrap(
+            f"{_network(s['setups'])}; {first['slots']:,} slots, batches of "
+            f"{_several(s['setups'], 'batch')}, step size {_several(s['setups'], 'step')}; "
+            f"{_seeds(s['seeds'])}. Compared at slot {s['slot']:,}."
+        ),
         f"![{s['title']}, {model_title(s['model'])}](figures/{_key(s)}.png)",
         _setups(s),
     ]
@@ -140,7 +142,7 @@ def _seeds(count: int) -> str:
 
 
 def _setups(s: Mapping[str, Any]) -> str:
-    """Our numbers, and beside them the published ones."""
+    """Return the table of our numbers beside the published ones."""
     distance = any(v["metric"] == "distance" for v in s["verdicts"])
     theirs = {x["name"]: find(s["model"], x["published"]) for x in s["setups"]}
     shown = any(theirs.values())
@@ -149,8 +151,8 @@ def _setups(s: Mapping[str, Any]) -> str:
     head += ["published loss", "published accuracy", "published set-up"] if shown else []
     rows = []
     for x in s["setups"]:
-        row = [x["label"], f"{x['zeta']:.3f}", _pm(*x["loss"]), _pm(*x["accuracy"])]
-        row += [_pm(*x["distance"])] if distance else []
+        row = [x["label"], f"{x['zeta']:.3f}", _mean_sd(*x["loss"]), _mean_sd(*x["accuracy"])]
+        row += [_mean_sd(*x["distance"])] if distance else []
         match = theirs[x["name"]]
         if shown and match:
             name, numbers = match
@@ -166,9 +168,9 @@ def _verdicts(s: Mapping[str, Any]) -> str:
     rows = [
         [
             v["claim"],
-            f"{v['left']}: {_pm(v['left_mean'], v['left_sd'])}",
-            f"{v['right']}: {_pm(v['right_mean'], v['right_sd'])}",
-            _pm(v["margin"], v["error"]),
+            f"{v['left']}: {_mean_sd(v['left_mean'], v['left_sd'])}",
+            f"{v['right']}: {_mean_sd(v['right_mean'], v['right_sd'])}",
+            _mean_sd(v["margin"], v["error"]),
             f"**{v['verdict']}**",
         ]
         for v in s["verdicts"]
@@ -216,10 +218,20 @@ def _ablation(cases: Sequence[Departure]) -> str:
     return _table(head, rows) + "\n\n![Weights of hubs](figures/in-place.png)"
 
 
-def _pm(mean: float | None, spread: float | None = None) -> str:
+def _mean_sd(mean: float | None, spread: float | None = None) -> str:
     if mean is None:
         return "not finite"
     return f"{mean:.4f}" if spread is None else f"{mean:.4f} ± {spread:.4f}"
+
+
+def _wrap(text: str, indent: str = "") -> str:
+    return textwrap.fill(
+        text,
+        _COLUMNS,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -1,4 +1,4 @@
-"""Pictures in the paper's form: loss and accuracy over slots, with the seeds' spread."""
+"""Plots in the paper's form: loss and accuracy over slots, with the spread over the seeds."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from experiments.figures import Figure, model_title
 from experiments.inplace import Departure
 from experiments.published import Comparison
 from experiments.results import Curve
-from mll_flower.results.plots import colours, picture
+from mll_flower.results.figure_style import MUTED, colours, saved_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_MUTED = "#616e7c"
-_WORDS = {
+_AXIS_LABELS = {
     "loss": "training loss",
     "accuracy": "test accuracy",
     "distance": "hubs' distance from the averaged model",
@@ -27,7 +26,7 @@ _WORDS = {
 
 
 def draw_figure(figure: Figure, found: Mapping[str, list[Curve]], path: Path) -> Path:
-    """Draw a figure's curves: means over the seeds, and a band from the lowest to the highest."""
+    """Draw a figure's curves: the mean over the seeds in a band from the lowest to the highest."""
     metrics = ["loss", "accuracy"]
     if any(claim.metric == "distance" for claim in figure.claims):
         metrics.append("distance")
@@ -37,7 +36,7 @@ def draw_figure(figure: Figure, found: Mapping[str, list[Curve]], path: Path) ->
             for setup, colour in zip(figure.setups, colours(len(figure.setups)), strict=True):
                 _band(axes, found[setup.name], metric, colour, setup.label)
             axes.set_xlabel("slot")
-            axes.set_ylabel(_WORDS[metric])
+            axes.set_ylabel(_AXIS_LABELS[metric])
         panels[0].legend(fontsize=8)
     return path
 
@@ -46,10 +45,10 @@ def _band(axes: Axes, many: Sequence[Curve], metric: str, colour: str, label: st
     x = many[0].series(metric)[0]
     end = min(curve.series(metric)[0][-1] for curve in many)
     x = x[x <= end]
-    # Seeds of an algorithm that waits are evaluated at different slots.
+    # An algorithm that waits for its workers is evaluated at other slots with each seed.
     y = np.stack([np.interp(x, *curve.series(metric)) for curve in many])
     if metric == "loss":
-        # The first evaluation is the untrained model, which would hide the rest.
+        # Without the untrained model, whose loss would squeeze all others into a flat line.
         x, y = x[1:], y[:, 1:]
     marker = "o" if len(x) <= 12 else None
     axes.plot(x, y.mean(axis=0), color=colour, label=label, marker=marker, markersize=3)
@@ -58,7 +57,7 @@ def _band(axes: Axes, many: Sequence[Curve], metric: str, colour: str, label: st
 
 
 def draw_published(comparisons: Sequence[Comparison], path: Path) -> Path:
-    """Draw our curves and the authors' points over gradient steps of a worker."""
+    """Draw our curves and the authors' points over the gradient steps per worker."""
     titles = ("matched", "as the paper reads")
     with _panels(path, 2, "Logistic regression on MNIST: ours (lines), published (dots)") as panels:
         for axes, kind in zip(panels, titles, strict=True):
@@ -69,7 +68,7 @@ def draw_published(comparisons: Sequence[Comparison], path: Path) -> Path:
                 axes.plot(c.curve_slots[shown], c.curve_loss[shown], color=colour, label=label)
                 axes.plot(c.slots, c.published, "o", color=colour, markersize=4)
             axes.set_xscale("log")
-            axes.set_title(kind, fontsize=10, color=_MUTED)
+            axes.set_title(kind, fontsize=10, color=MUTED)
             axes.set_xlabel("gradient steps of a worker")
             axes.set_ylabel("training loss")
             axes.legend(fontsize=8)
@@ -77,14 +76,14 @@ def draw_published(comparisons: Sequence[Comparison], path: Path) -> Path:
 
 
 def draw_departures(cases: Sequence[Departure], path: Path) -> Path:
-    """Draw shares b beside the weights of in-place averaging."""
+    """Draw the hubs' shares b beside the weights that in-place averaging gives them."""
     with _panels(path, len(cases), "Weights of hubs after averaging in place") as panels:
         for axes, case in zip(panels, cases, strict=True):
             hubs = np.arange(len(case.b))
             blue, orange = colours(2)
             axes.bar(hubs - 0.2, case.b, 0.4, color=blue, label="share b (the paper)")
             axes.bar(hubs + 0.2, case.pi, 0.4, color=orange, label="in place")
-            axes.set_title(case.name, fontsize=10, color=_MUTED)
+            axes.set_title(case.name, fontsize=10, color=MUTED)
             axes.set_xlabel("hub")
         panels[0].set_ylabel("weight in the consensus")
         panels[-1].legend(fontsize=8)
@@ -92,4 +91,4 @@ def draw_departures(cases: Sequence[Departure], path: Path) -> Path:
 
 
 def _panels(path: Path, columns: int, title: str) -> AbstractContextManager[list[Axes]]:
-    return picture(path, 1, columns, title, (4.3 * columns, 3.3), font=9, dpi=90)
+    return saved_figure(path, 1, columns, title, (4.3 * columns, 3.3), font=9, dpi=90)

@@ -1,4 +1,4 @@
-"""Figures as configs: which set-ups are run, and what the paper says of them."""
+"""Figures read from TOML files: the set-ups that are run, and the claims about them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HERE = Path(__file__).parent
 FIGURES = ("tau-q", "hubs", "rates", "time", "non-iid", "zeta", "resnet-cifar", "published")
 """The figures, in the order of the document."""
 LONG = ("resnet-cifar", "published")
-"""Those that are the same at every scale, and too long for the small one's ``all``."""
+"""Figures with one scale only, too long for ``all`` at the small scale."""
 MODELS = ("logistic", "cnn", "resnet18")
 SCALES = ("small", "paper")
 KINDS = ("lower", "higher", "nearer", "similar", "above")
@@ -30,13 +30,13 @@ class Setup:
     Parameters
     ----------
     name, label : str
-        For files and claims; for people.
+        Its name in files and claims, and its label in tables and plots.
     values : Mapping
-        Keys of the run config, without the seed.
+        Values of the run config, without the seed.
     published : tuple of str
-        Names of the authors' result in published.json, the best match first.
+        Names of results in published.json that correspond to it, the best match first.
     steps_per_iteration : int
-        Steps of a worker in one iteration of the authors' code, or 0 when x axes do not compare.
+        A worker's steps in one iteration of the authors' code; 0 if these cannot be compared.
     """
 
     name: str
@@ -46,11 +46,11 @@ class Setup:
     steps_per_iteration: int = 0
 
     def config(self, seed: int) -> RunConfig:
-        """Return the run of a seed, checked, with its preset applied."""
+        """Return the run config for a seed, checked, with its preset applied."""
         values = {**self.values, "seed": seed}
         if not is_derived(values["dataset"]):
             return RunConfig.from_run_config(values)
-        # The file is made when the run starts: until then its original stands in.
+        # The derived file is made when the run starts; until then the original is checked.
         config = RunConfig.from_run_config({**values, "dataset": SOURCE})
         return replace(config, dataset=values["dataset"])
 
@@ -62,17 +62,17 @@ class Claim:
     Parameters
     ----------
     text : str
-        The sentence.
+        The claim as a sentence.
     kind : str
-        One of `KINDS`; `experiments.verdicts` says what each compares.
+        One of `KINDS`; `experiments.verdicts` defines what each compares.
     left, right : tuple of str
         Names of set-ups.
     metric : str
         One of `METRICS`.
     target : str
-        Of ``nearer``: the set-up to be near to.
+        For ``nearer``: the set-up whose curve the others are compared with.
     threshold : float
-        Of ``above``.
+        For ``above``: the number to exceed.
     """
 
     text: str
@@ -91,13 +91,13 @@ class Figure:
     Parameters
     ----------
     name, title, source : str
-        What it is called, what it shows, where the paper has it.
+        Its name, its title, and a sentence on its place in the paper.
     model, scale : str
         One of `MODELS`, one of `SCALES`.
-    setups, claims
-        Its curves, and what is said of them.
+    setups, claims : tuple
+        Its curves, and the claims about them.
     seeds : int
-        Seeds 0, 1, ... of every set-up.
+        Number of seeds of every set-up: 0, 1, ...
     """
 
     name: str
@@ -111,7 +111,7 @@ class Figure:
 
     @property
     def key(self) -> str:
-        """Name of its files."""
+        """Stem of the names of its files."""
         return f"{self.name}-{self.model}-{self.scale}"
 
 
@@ -121,12 +121,12 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def model_title(model: str) -> str:
-    """Return what people call a model."""
+    """Return a model's name for tables and plots."""
     return str(_read(HERE / "models.toml")[model]["title"])
 
 
 def models_of(name: str) -> tuple[str, ...]:
-    """Models that a figure has."""
+    """Return the models that a figure is made for."""
     return tuple(_figure_file(name)["models"])
 
 
@@ -137,20 +137,20 @@ def figures(
     seeds: int | None = None,
     overrides: Mapping[str, Any] | None = None,
 ) -> list[Figure]:
-    """Return a figure for a model, or for all that it has.
+    """Return a figure for one model, or for all of its models.
 
     Parameters
     ----------
     name : str
-        One of `FIGURES`, or ``all``: those that the scale has.
+        One of `FIGURES`, or ``all`` for every figure of the scale.
     model : str, optional
         One of `MODELS`.
     scale : str
         ``small`` or ``paper``.
     seeds : int, optional
-        How many, in place of the scale's.
+        Number of seeds; default: that of the scale.
     overrides : Mapping, optional
-        Keys of the run config that win over everything else.
+        Values of the run config that replace those of the figure.
     """
     if scale not in SCALES:
         raise ValueError(f"scale={scale!r} is not known: use {', '.join(SCALES)}")
@@ -207,7 +207,7 @@ def _figure(
                 entry.get("steps-per-iteration", 0),
             )
         )
-    claims = [_claim(entry) for entry in file.get("claims", []) if _made_of(entry, model)]
+    claims = [_claim(entry) for entry in file.get("claims", []) if _is_about(entry, model)]
     return Figure(
         name,
         file["title"],
@@ -220,7 +220,7 @@ def _figure(
     )
 
 
-def _made_of(entry: Mapping[str, Any], model: str) -> bool:
+def _is_about(entry: Mapping[str, Any], model: str) -> bool:
     return model in entry.get("models", [model])
 
 
@@ -232,6 +232,6 @@ def _claim(entry: Mapping[str, Any]) -> Claim:
 
 
 def _shrunk(values: Mapping[str, Any], shrink: Mapping[str, Any]) -> dict[str, Any]:
-    """Fewer workers and hubs, in the same kind of network."""
+    """Return smaller numbers of workers and hubs for the same kind of network."""
     hubs = int(shrink["hubs"][str(values["hubs"])])
     return {"hubs": hubs, "workers-per-hub": str(shrink["workers"] // hubs)}

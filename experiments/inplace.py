@@ -1,11 +1,11 @@
 """What averaging hubs in place, one after another, does to their weights.
 
-The authors' code does not mix by an H. It goes through the hubs in order, and gives each the
-mean of its own and its neighbours' models, weighted by their shares b and divided by the sum of
-these; hubs that come later see what earlier ones have already become. One such sweep is a
-row-stochastic operator P on the hubs' models, y <- P y. Repeated sweeps bring all hubs to
-pi y, with pi the left eigenvector of P to eigenvalue 1; and one sweep turns the averaged model
-b y into (b P) y. With an H of the paper both would be b y.
+The authors' code does not mix by a matrix H. It goes through the hubs in order, and replaces each
+hub's model by the mean of its own and its neighbours' models, weighted by their shares b and
+divided by the sum of these shares; hubs later in the order see the new models of earlier ones.
+One such sweep is a row-stochastic matrix P applied to the hubs' models, y <- P y. Repeated sweeps
+bring all hubs to pi y, where pi is the left eigenvector of P for eigenvalue 1, and one sweep turns
+the averaged model b y into (b P) y. With the paper's H both would be b y.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FloatArray = NDArray[np.float64]
 
 
 def neighbour_matrix(graph: nx.Graph[int], b: ArrayLike) -> FloatArray:
-    """Rows of the neighbour-normalised weights: row d averages d's neighbourhood by b."""
+    """Return the matrix whose row d averages hub d and its neighbours, weighted by b."""
     shares = np.asarray(b, dtype=np.float64)
     near = np.eye(len(graph))
     for i, j in graph.edges:
@@ -32,7 +32,7 @@ def neighbour_matrix(graph: nx.Graph[int], b: ArrayLike) -> FloatArray:
 
 
 def sweep(graph: nx.Graph[int], b: ArrayLike) -> FloatArray:
-    """P of one in-place sweep through the hubs 0, 1, ..."""
+    """Return P of one in-place sweep through the hubs 0, 1, ..."""
     rows = neighbour_matrix(graph, b)
     product = np.eye(len(graph))
     for hub in range(len(graph)):
@@ -41,7 +41,7 @@ def sweep(graph: nx.Graph[int], b: ArrayLike) -> FloatArray:
 
 
 def stationary(matrix: ArrayLike) -> FloatArray:
-    """Left eigenvector to eigenvalue 1 of a row-stochastic matrix, summing to 1."""
+    """Return the left eigenvector of a row-stochastic matrix for eigenvalue 1, summing to 1."""
     p = np.asarray(matrix, dtype=np.float64)
     hubs = len(p)
     system = np.vstack([p.T - np.eye(hubs), np.ones(hubs)])
@@ -51,17 +51,17 @@ def stationary(matrix: ArrayLike) -> FloatArray:
 
 @dataclass(frozen=True)
 class Departure:
-    """How far in-place averaging departs from b, for one hub network.
+    """How far in-place averaging is from the weights b, for one hub network.
 
     Parameters
     ----------
     name : str
-        The network.
+        Name of the network.
     b, pi, after : ndarray
-        Hub shares; weights of the consensus of repeated sweeps; weights of the averaged model
-        after one sweep, b P.
+        Hub shares; the hubs' weights in the consensus of repeated sweeps; their weights in the
+        averaged model after one sweep, b P.
     at_once : ndarray
-        Weights of the consensus when the same neighbour means are taken all at once.
+        The hubs' weights in the consensus when all take the same neighbour means simultaneously.
     """
 
     name: str
@@ -72,17 +72,17 @@ class Departure:
 
     @property
     def misplaced(self) -> float:
-        """Share of the weight that is with the wrong hubs: half the sum of |pi - b|."""
+        """Share of the weight that the wrong hubs have: half the sum of |pi - b|."""
         return float(np.abs(self.pi - self.b).sum() / 2)
 
     @property
     def moved(self) -> float:
-        """Share of the averaged model that one sweep moves: half the sum of |bP - b|."""
+        """Share of the averaged model's weight that one sweep moves: half the sum of |bP - b|."""
         return float(np.abs(self.after - self.b).sum() / 2)
 
 
 def departure(name: str, graph: nx.Graph[int], b: ArrayLike) -> Departure:
-    """Compute it for a hub graph and hub shares."""
+    """Compute the departure for a hub graph and hub shares."""
     shares = np.asarray(b, dtype=np.float64)
     p = sweep(graph, shares)
     at_once = stationary(neighbour_matrix(graph, shares))
@@ -90,7 +90,7 @@ def departure(name: str, graph: nx.Graph[int], b: ArrayLike) -> Departure:
 
 
 def departures() -> list[Departure]:
-    """Compute it for the paper's hub networks, and for unequal shares."""
+    """Compute the departures of the paper's hub networks, and of networks with unequal shares."""
     cases = [
         ("path of 3", "path", np.ones(3)),
         ("path of 5", "path", np.ones(5)),

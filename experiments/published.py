@@ -1,8 +1,8 @@
-"""The authors' published numbers, and how far ours are from them.
+"""The numbers that the paper's authors published with their code, and how far ours are from them.
 
 Their code evaluates after the first averaging of a run and then every 32 iterations, so that
-evaluation k of a run with period tau is after tau + 32 (k - 1) iterations; an iteration is one
-local epoch in batches of 300, which on MNIST in equal parts is two gradient steps.
+evaluation k of a run with period tau follows tau + 32 (k - 1) iterations. An iteration is one
+local epoch in batches of 300, which is two gradient steps when MNIST is split equally.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from experiments.results import Curve
 
 FloatArray = NDArray[np.float64]
 
-# Their first evaluation is in the steepest part of the curve, before ours begin.
+# Their first evaluation lies in the steepest part of the curve, before our first one.
 _FIRST = 2
 
 
@@ -36,21 +36,21 @@ def reference() -> dict[str, Any]:
 
 
 def find(model: str, names: Sequence[str]) -> tuple[str, dict[str, list[float]]] | None:
-    """Return the first of some published results that is there for a model."""
+    """Return the first of these results that was published for a model, with its name."""
     results = reference()["results"][model]
     return next(((name, results[name]) for name in names if name in results), None)
 
 
 def iteration(name: str, evaluation: int) -> int:
-    """Return after how many iterations the authors' code made an evaluation."""
+    """Return the number of iterations before an evaluation of the authors' code."""
     tau = re.search(r"tau=(\d+)", name)
-    assert tau is not None, f"{name!r} does not say its tau"
+    assert tau is not None, f"the published result {name!r} does not state its tau"
     return int(tau[1]) + 32 * (evaluation - 1)
 
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Our training loss beside a published one, at the same number of steps of a worker.
+    """Our training loss beside a published one, after the same number of steps per worker.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ class Comparison:
     evaluations : list of int
         The authors' evaluations that are compared.
     slots, published, ours : ndarray
-        Steps, their loss, our loss.
+        Steps per worker, the published loss and our loss there.
     curve_slots, curve_loss : ndarray
         Our whole curve.
     """
@@ -75,12 +75,12 @@ class Comparison:
 
     @property
     def relative(self) -> FloatArray:
-        """Our loss over theirs, less one."""
+        """Our loss divided by the published one, minus one."""
         return np.asarray(self.ours / self.published - 1)
 
 
 def compare(figure: Figure, found: Mapping[str, list[Curve]]) -> list[Comparison]:
-    """Compare every set-up whose steps correspond to those of a published result."""
+    """Compare every set-up whose steps can be matched with those of a published result."""
     comparisons = []
     for setup in figure.setups:
         match = find(figure.model, setup.published) if setup.steps_per_iteration else None
@@ -95,7 +95,7 @@ def compare(figure: Figure, found: Mapping[str, list[Curve]]) -> list[Comparison
             if k >= _FIRST and slot <= slots[-1]
         ]
         where = np.array([at[i] for i in kept], dtype=np.float64)
-        # Losses fall about evenly with the logarithm of the steps.
+        # Between evaluations, losses fall about linearly in the logarithm of the steps.
         ours = np.interp(np.log(where), np.log(slots[1:]), loss[1:])
         comparisons.append(
             Comparison(

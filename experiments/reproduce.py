@@ -1,4 +1,4 @@
-"""From figures to runs, and from runs to files: what ``mll-flower reproduce`` does."""
+"""From figures to runs, and from runs to files: the work of ``python -m experiments``."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class Outcome:
     Parameters
     ----------
     summaries : list of dict
-        One a figure that could be made.
+        One per figure whose runs all succeeded.
     played : int
-        Runs that were played now; the others were there.
+        Runs that were played now; the others existed already.
     failures : dict
-        Runs that failed, and why.
+        Names of the runs that failed, with the reasons.
     """
 
     summaries: list[dict[str, Any]] = field(default_factory=list)
@@ -45,7 +45,7 @@ def plan(
 
 
 def jobs_of(figure: Figure, jobs: Sequence[Job], out: Path) -> list[Job]:
-    """Return those of the jobs that a figure needs; several figures may need the same run."""
+    """Return the jobs that a figure needs; several figures may need the same run."""
     wanted = _folders(figure, out)
     return [job for job in jobs if job.folder in wanted]
 
@@ -61,27 +61,27 @@ def reproduce(
     data_dir: str,
     processes: int,
     command: str,
-    look: Callable[[float, int], None] = lambda seconds, runs: None,
+    on_progress: Callable[[float, int], None] = lambda seconds, runs: None,
 ) -> Outcome:
-    """Play the jobs, then write each figure's CSV, picture and summary.
+    """Play the jobs, then write each figure's CSV, plot and summary.
 
     Parameters
     ----------
     figures : Sequence[Figure]
         The figures.
     jobs : Sequence[Job]
-        What `plan` says is missing.
+        The missing runs, as `plan` returns them.
     out, data_dir : Path, str
-        Where results go, and where the data sets are.
+        Folders of the results and of the data sets.
     processes : int
         Runs that are played at the same time.
     command : str
         What the user typed, for the document.
-    look : callable
+    on_progress : callable
         As in `play_all`.
     """
     out.mkdir(parents=True, exist_ok=True)
-    failed = play_all(jobs, processes, data_dir, out, look) if jobs else {}
+    failed = play_all(jobs, processes, data_dir, out, on_progress) if jobs else {}
     outcome = Outcome(played=len(jobs) - len(failed))
     for figure in figures:
         broken = {f.name: failed[f] for f in _folders(figure, out) if f in failed}
@@ -92,6 +92,7 @@ def reproduce(
 
 
 def _finish(figure: Figure, out: Path, command: str) -> dict[str, Any]:
+    """Write a figure's files from its runs, and return its summary."""
     found = results.curves(figure, out)
     cores = len(os.sched_getaffinity(0))
     summary = results.summarise(figure, found, command, cores)

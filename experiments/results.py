@@ -1,4 +1,4 @@
-"""Numbers of a figure: the curves of its runs, its CSV and its verdicts."""
+"""A figure's numbers: the curves of its runs, its CSV, and the summary with its verdicts."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.cache import is_there, run_folder
+from experiments.cache import is_finished, run_folder
 from experiments.derived import LABEL, NAME
-from experiments.figures import Figure, Setup
+from experiments.figures import METRICS, Figure, Setup
 from experiments.verdicts import Verdict, judge
 from mll_flower.results.runs import Run, load_run
 
@@ -48,13 +48,13 @@ class Curve:
         return self.run.series("slots", metric)
 
     def at(self, slot: float, metric: str) -> float:
-        """Value at a slot, between evaluations on a straight line."""
+        """Return the value at a slot; between two evaluations, on a straight line."""
         x, y = self.series(metric)
         return float(np.interp(slot, x, y))
 
 
 def curves(figure: Figure, out: Path) -> dict[str, list[Curve]]:
-    """Curves of each set-up, for the seeds whose runs are there."""
+    """Return the curves of each set-up, for the seeds whose runs have ended."""
     return {setup.name: _curves(setup, figure.seeds, out) for setup in figure.setups}
 
 
@@ -62,13 +62,14 @@ def _curves(setup: Setup, seeds: int, out: Path) -> list[Curve]:
     found = []
     for seed in range(seeds):
         folder = run_folder(out, setup.config(seed))
-        if is_there(folder):
+        if is_finished(folder):
             run = load_run(folder)
             found.append(Curve(seed, run, _distances(run)))
     return found
 
 
 def _distances(run: Run) -> FloatArray:
+    """Return the mean distance of the hubs from the averaged model at each evaluation."""
     at: dict[int, list[float]] = {}
     for row in run.hub_rows:
         at.setdefault(row.round, []).append(row.distance)
@@ -77,7 +78,7 @@ def _distances(run: Run) -> FloatArray:
 
 
 def write_csv(figure: Figure, found: Mapping[str, list[Curve]], path: Path) -> None:
-    """Write every evaluation of every run."""
+    """Write one line per evaluation of every run."""
     with path.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(COLUMNS)
@@ -90,18 +91,18 @@ def write_csv(figure: Figure, found: Mapping[str, list[Curve]], path: Path) -> N
 
 
 def last_slot(found: Mapping[str, list[Curve]]) -> int:
-    """Return the last slot that every run has reached: where set-ups are compared."""
+    """Return the last slot that every run has reached; set-ups are compared there."""
     return min(int(c.run.evaluations[-1]["slot"]) for many in found.values() for c in many)
 
 
 def summarise(
     figure: Figure, found: Mapping[str, list[Curve]], command: str, cores: int
 ) -> dict[str, Any]:
-    """Return all that the document says of a figure, as plain values."""
+    """Return everything that the document needs about a figure, as plain values."""
     runs = [curve for many in found.values() for curve in many]
     if not runs or not all(found.values()):
-        gone = [name for name, many in found.items() if not many]
-        raise ValueError(f"figure {figure.key}: there are no runs of {', '.join(gone)}")
+        missing = [name for name, many in found.items() if not many]
+        raise ValueError(f"figure {figure.key}: no finished runs of {', '.join(missing)}")
     slot = last_slot(found)
     return {
         "figure": figure.name,
@@ -128,7 +129,7 @@ def _label(run: Run) -> str:
 def _setup(setup: Setup, found: list[Curve], slot: int) -> dict[str, Any]:
     first = found[0].run
     config = first.config
-    values = {m: [c.at(slot, m) for c in found] for m in ("loss", "accuracy", "distance")}
+    values = {m: [c.at(slot, m) for c in found] for m in METRICS}
     return {
         "name": setup.name,
         "label": setup.label,
@@ -167,7 +168,7 @@ def _verdicts(figure: Figure, found: Mapping[str, list[Curve]], slot: int) -> li
 
 
 def save(summary: Mapping[str, Any], path: Path) -> None:
-    """Write a summary; nan becomes null."""
+    """Write a summary as JSON; numbers that are not finite become null."""
     path.write_text(json.dumps(_plain(summary), indent=1) + "\n")
 
 

@@ -1,8 +1,7 @@
-"""Many runs in a few processes: what fails does not take the others with it."""
+"""Many runs in a few processes; a run that fails does not stop the others."""
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import os
 import shutil
@@ -13,18 +12,20 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from experiments.cache import is_there, run_folder
+from experiments.cache import is_finished, run_folder
 from experiments.derived import FEW_TESTS, is_derived
 from experiments.playing import part_folder, serve
 from mll_flower.config import RunConfig
+from mll_flower.results.progress import read_progress
 
-# Seconds between two looks at how far the runs are.
-_LOOK = 0.5
-# A test set and the rows of a training set are about this large; for estimates alone.
+# Seconds between two reports of progress.
+_REPORT_EVERY = 0.5
+# The next three are rough, and used for estimates of time alone.
+# Rows of a test set and of a training set.
 _TEST_ROWS, _TRAIN_ROWS = 10_000, 60_000
-# Seconds of a message, apart from the steps that it asks for: about, for estimates alone.
+# Seconds that a message costs apart from its steps.
 _MESSAGE = 0.002
-# Steps of a round beyond which its own cost is little a step.
+# In rounds of at least this many steps, the cost of the round itself hardly counts.
 _LONG_ROUND = 8
 
 
@@ -37,9 +38,9 @@ class Job:
     config : RunConfig
         The run.
     folder : Path
-        Where it is kept.
+        The folder in which it will be kept.
     seconds : float
-        How long it will take, by estimate.
+        Estimate of the time that it takes.
     """
 
     config: RunConfig
@@ -47,22 +48,19 @@ class Job:
     seconds: float = 1.0
 
     def progress(self, process: int | None) -> float:
-        """Share of the run that a process has done, from what it leaves on the way."""
-        try:
-            now = json.loads((part_folder(self.folder, process) / "progress.json").read_text())
-            return float(min(now.get("slot", 0) / now["total"], 1.0))
-        except (OSError, ValueError, KeyError):
-            return 0.0
+        """Return the share of the run that a process has done, from its progress file."""
+        now = read_progress(part_folder(self.folder, process))
+        return float(min(now.get("slot", 0) / now["total"], 1.0)) if now else 0.0
 
 
 def missing(out: Path, configs: Sequence[RunConfig]) -> list[Job]:
-    """Jobs for the runs that are not there, each once."""
+    """Return one job for each run that has not been played yet."""
     jobs = {run_folder(out, config): config for config in configs}
-    return [Job(config, folder) for folder, config in jobs.items() if not is_there(folder)]
+    return [Job(config, folder) for folder, config in jobs.items() if not is_finished(folder)]
 
 
 class _Player:
-    """A process that plays runs, and what it is at."""
+    """A process that plays runs, and the job that it is playing."""
 
     def __init__(self, data_dir: str, folder: Path) -> None:
         context = multiprocessing.get_context("spawn")
@@ -76,7 +74,7 @@ class _Player:
         self.job: Job | None = None
 
     def stop(self) -> None:
-        """End the process: after its order, or at once when it is at one."""
+        """End the process: by an order when it is idle, by a signal when it is busy."""
         if self.job is not None:
             self.process.terminate()
         elif self.process.is_alive():
@@ -89,7 +87,7 @@ class _Player:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Variables that a process started in here takes over: one thread each."""
+    """Set variables that limit the processes started in here to one thread each."""
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
     before = {name: os.environ.get(name) for name in names}
     os.environ.update(dict.fromkeys(names, "1"))
@@ -108,24 +106,25 @@ def play_all(
     processes: int,
     data_dir: str,
     out: Path,
-    look: Callable[[float, int], None] = lambda seconds, runs: None,
+    on_progress: Callable[[float, int], None] = lambda seconds, runs: None,
 ) -> dict[Path, str]:
-    """Play runs; return what went wrong, by folder.
+    """Play runs; return the errors of those that failed, by folder.
 
     Parameters
     ----------
     jobs : Sequence[Job]
         The runs.
     processes : int
-        How many play at the same time.
+        Number of runs at the same time.
     data_dir : str
-        Where the data sets are.
+        Folder of the data sets.
     out : Path
-        Where derived data sets are kept, under data/.
-    look : callable
-        Called now and then with the estimated seconds of what is done, and the runs done.
+        Folder of the results; the derived data set goes to data/ in it.
+    on_progress : callable
+        Called at least twice per second with the estimated seconds of all that is done, and the
+        number of runs that have ended.
     """
-    # Long ones first: the end is then not one process playing while others are idle.
+    # Long runs first, or one process might be playing at the end while the others are idle.
     queue = sorted(jobs, key=lambda job: -job.seconds)
     failures: dict[Path, str] = {}
     done, finished = 0.0, 0
@@ -141,7 +140,7 @@ def play_all(
                     order = ("run", asdict(player.job.config), str(player.job.folder))
                     player.pipe.send(order)
             busy: dict[Any, _Player] = {p.pipe: p for p in players if p.job}
-            for pipe in wait(list(busy), timeout=_LOOK):
+            for pipe in wait(list(busy), timeout=_REPORT_EVERY):
                 job = busy[pipe].job
                 assert job is not None
                 assert isinstance(pipe, Connection)
@@ -155,7 +154,7 @@ def play_all(
                     failures[job.folder] = error
                 done, finished = done + job.seconds, finished + 1
             running = sum(p.job.progress(p.process.pid) * p.job.seconds for p in players if p.job)
-            look(done + running, finished)
+            on_progress(done + running, finished)
     finally:
         for player in players:
             player.stop()
@@ -163,9 +162,10 @@ def play_all(
 
 
 def estimate(jobs: Sequence[Job], data_dir: str, out: Path, processes: int = 1) -> list[Job]:
-    """Return the jobs with estimates of their time, from the speed of each model here.
+    """Return the jobs with estimates of their time, from each model's speed on this machine.
 
-    As many processes measure at the same time as will run: they share caches and memory.
+    The speed is measured in all processes at once, since runs that are played at the same time
+    compete for caches and memory.
     """
     speeds: dict[tuple[Any, ...], tuple[float, float]] = {}
     players = [_Player(data_dir, out / "data") for _ in range(max(1, min(processes, len(jobs))))]
@@ -173,7 +173,7 @@ def estimate(jobs: Sequence[Job], data_dir: str, out: Path, processes: int = 1) 
         for job in jobs:
             kind = _kind(job.config)
             if kind not in speeds:
-                # A small network of the same task: the partition must not cost a minute.
+                # A small network: making the partition of a large one can take a minute.
                 config = replace(job.config, hubs=1, workers_per_hub="10", partition="iid")
                 config = replace(config, graph="complete", mixing="auto", rates="1", tau=kind[-1])
                 speeds[kind] = _measure(players, config)
@@ -184,7 +184,7 @@ def estimate(jobs: Sequence[Job], data_dir: str, out: Path, processes: int = 1) 
 
 
 def _measure(players: Sequence[_Player], config: RunConfig) -> tuple[float, float]:
-    """Seconds of a step and of a row that is evaluated, in the slowest of the processes."""
+    """Return the seconds per step and per evaluated row, in the slowest process."""
     for player in players:
         player.pipe.send(("measure", asdict(config)))
     steps, rows = [], []
@@ -198,11 +198,13 @@ def _measure(players: Sequence[_Player], config: RunConfig) -> tuple[float, floa
 
 
 def _kind(config: RunConfig) -> tuple[Any, ...]:
+    """Return what decides the time of a step."""
     tau = min(config.tau, _LONG_ROUND)
     return config.model, config.dataset, config.batch_size, config.momentum > 0, tau
 
 
 def _seconds(config: RunConfig, step: float, row: float) -> float:
+    """Estimate a run's time from the seconds per step and per evaluated row."""
     steps = float(config.network().p.sum()) * config.slots
     mixing = config.tau * config.q
     every = config.evaluate_every or mixing
@@ -213,13 +215,13 @@ def _seconds(config: RunConfig, step: float, row: float) -> float:
 
 
 def wall_time(jobs: Sequence[Job], processes: int) -> float:
-    """Seconds that the jobs take together on so many processes, by their estimates."""
+    """Estimate the seconds until all jobs have ended, on this number of processes."""
     longest = max((job.seconds for job in jobs), default=0.0)
     return max(sum(job.seconds for job in jobs) / processes, longest)
 
 
-def in_words(seconds: float) -> str:
-    """Return a duration for people."""
+def duration_text(seconds: float) -> str:
+    """Return a duration in the unit that suits it."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     if seconds < 5400:

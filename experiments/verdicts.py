@@ -1,12 +1,11 @@
-"""Verdicts: what runs of several seeds say about a claim.
+"""Verdicts: whether runs with several seeds support a claim.
 
-Every claim becomes one number a seed, its *margin*: positive when that seed supports it.
-A claim *holds* if the 95 % confidence interval of the mean margin (Student's t over the
-seeds) lies above zero, *does not hold* if it lies below, and is *not resolved at this scale*
-otherwise. Set-ups are
-compared seed by seed: the same seed is the same start and the same data. One seed tells
-nothing of its own spread, so it resolves nothing, except a claim about an accuracy against a
-fixed number: there the interval is that of a share of the test images.
+A claim becomes one number per seed, its *margin*, which is positive when that seed supports it.
+A claim *holds* if the 95 % confidence interval of the mean margin (Student's t over the seeds)
+lies above zero, *does not hold* if it lies below, and is *not resolved at this scale* otherwise.
+Set-ups are compared seed by seed, since the same seed gives the same start and the same data.
+One seed has no spread and resolves nothing, except whether an accuracy exceeds a fixed number:
+there the interval is that of a proportion of the test images.
 """
 
 from __future__ import annotations
@@ -18,32 +17,32 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from experiments.figures import Claim
+from experiments.figures import KINDS, Claim
 
 HOLDS, FAILS, OPEN = "holds", "does not hold", "not resolved at this scale"
 
 Values = Mapping[str, Sequence[float]]
-"""Name of a set-up -> its number for each seed."""
+"""For each set-up, by name, one number per seed."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What came of a claim.
+    """Whether a claim holds, and the numbers that decide it.
 
     Parameters
     ----------
     claim : str
-        The sentence.
+        The claim as a sentence.
     metric : str
         What was measured.
     left, right : str
-        What the two numbers are.
+        Labels of the two numbers that are compared.
     left_mean, left_sd, right_mean, right_sd : float
-        The two numbers compared: mean over the seeds and standard deviation (nan for one seed).
+        Mean and standard deviation of each number over the seeds (nan for one seed).
     margin, error : float
         Mean margin and half the width of its 95 % confidence interval.
     seeds : int
-        How many.
+        Number of seeds.
     verdict : str
         `HOLDS`, `FAILS` or `OPEN`.
     """
@@ -65,21 +64,21 @@ class Verdict:
 def judge(
     claim: Claim, values: Values, labels: Mapping[str, str], test_rows: int | None = None
 ) -> Verdict:
-    """Judge a claim.
+    """Decide whether a claim holds.
 
     Parameters
     ----------
     claim : Claim
         The claim.
     values : Mapping
-        For each set-up its number (in the claim's metric) for each seed, in one order.
+        For each set-up its numbers in the claim's metric, one per seed, in the same order.
     labels : Mapping
-        For each set-up its words.
+        For each set-up its label.
     test_rows : int, optional
-        Images that an accuracy was measured on.
+        Number of images on which an accuracy was measured.
     """
     sides = {name: np.asarray(values[name], dtype=np.float64) for name in _names(claim)}
-    left, right, margins, words = _compare(claim, sides, labels)
+    left, right, margins, compared = _compare(claim, sides, labels)
     seeds = len(margins)
     mean = float(np.mean(margins))
     error = math.nan
@@ -94,7 +93,7 @@ def judge(
     return Verdict(
         claim.text,
         claim.metric,
-        *words,
+        *compared,
         float(np.mean(left)),
         _sd(left),
         float(np.mean(right)),
@@ -113,26 +112,26 @@ def _names(claim: Claim) -> list[str]:
 def _compare(
     claim: Claim, sides: Mapping[str, np.ndarray], labels: Mapping[str, str]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, tuple[str, str]]:
-    """Return the two numbers and the margin for each seed, and words for the numbers."""
+    """Return the two numbers and the margin for each seed, and the labels of the numbers."""
     first = sides[claim.left[0]]
     if claim.kind == "above":
         bound = np.full_like(first, claim.threshold)
         return first, bound, first - bound, (labels[claim.left[0]], "the bound")
     other = sides[claim.right[0]]
-    words = (labels[claim.left[0]], labels[claim.right[0]])
+    names = (labels[claim.left[0]], labels[claim.right[0]])
     if claim.kind == "lower":
-        return first, other, other - first, words
+        return first, other, other - first, names
     if claim.kind == "higher":
-        return first, other, first - other, words
+        return first, other, first - other, names
     if claim.kind == "nearer":
-        aim, name = sides[claim.target], labels[claim.target]
+        aim, target = sides[claim.target], labels[claim.target]
         near, far = np.abs(first - aim), np.abs(other - aim)
-        return near, far, far - near, (f"{words[0]} to {name}", f"{words[1]} to {name}")
+        return near, far, far - near, (f"{names[0]} to {target}", f"{names[1]} to {target}")
     if claim.kind == "similar":
         group = np.stack([sides[name] for name in claim.left])
         spread, gap = np.ptp(group, axis=0), np.abs(group.mean(axis=0) - other)
-        return spread, gap, gap - spread, ("largest difference among them", f"to {words[1]}")
-    raise ValueError(f"claim of kind {claim.kind!r}: use lower, higher, nearer, similar or above")
+        return spread, gap, gap - spread, ("largest difference among them", f"to {names[1]}")
+    raise ValueError(f"a claim of kind {claim.kind!r} is not known: use {', '.join(KINDS)}")
 
 
 def _sd(numbers: np.ndarray) -> float:

@@ -1,7 +1,8 @@
-"""Every benchmark runs, and writes its table and its plots where it is told; no speed is judged."""
+"""Every benchmark runs, and writes its table and plots to the given page; no speed is tested."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -21,22 +22,22 @@ def docs(tmp_path: Path) -> Path:
     return tmp_path / "docs" / "performance.md"
 
 
-def check(docs: Path, section: str, *words: str) -> None:
+def check(docs: Path, section: str, *expected: str) -> None:
+    """Check that a section stands in the page once, with these texts and its plots."""
     page = docs.read_text()
     begin, end = f"<!-- {section}: begin -->", f"<!-- {section}: end -->"
     assert page.count(begin) == page.count(end) == 1
     text = page[page.index(begin) : page.index(end)]
-    for word in words:
-        assert word in text
+    for part in expected:
+        assert part in text
     assert "nan" not in text
-    for part in text.split("](")[1:]:
-        assert (docs.parent / part.partition(")")[0]).stat().st_size > 1000
+    for link in text.split("](")[1:]:
+        assert (docs.parent / link.partition(")")[0]).stat().st_size > 1000
 
 
 @pytest.mark.parametrize("model", simulation.MODELS)
 def test_simulation(docs: Path, model: str) -> None:
-    words = ["--quick", "--no-flower", "--models", model, "--docs", str(docs), *NO_DATA]
-    simulation.main(words)
+    simulation.main(["--quick", "--no-flower", "--models", model, "--docs", str(docs), *NO_DATA])
     check(docs, f"simulation-{model}", simulation.AUTHORS, simulation.LIMIT, "random images")
 
 
@@ -72,7 +73,7 @@ def test_gossip(docs: Path) -> None:
 
 def test_scaling(docs: Path) -> None:
     scaling.main(["--quick", "--no-flower", "--docs", str(docs), *NO_DATA])
-    check(docs, "scaling", "8 workers, in process", "ms a worker")
+    check(docs, "scaling", "8 workers, in process", "ms per worker")
     check(docs, "rounds", "50 rounds")
 
 
@@ -83,7 +84,7 @@ def test_scaling_through_flower(docs: Path) -> None:
     check(docs, "rounds", scaling.FLOWER)
 
 
-def test_a_section_is_replaced_where_it_is(docs: Path) -> None:
+def test_a_section_is_replaced_in_its_place(docs: Path) -> None:
     report.write(docs, "one", "first")
     report.write(docs, "two", "second")
     docs.write_text("# Head\n\n" + docs.read_text() + "\nTail\n")
@@ -95,7 +96,26 @@ def test_a_section_is_replaced_where_it_is(docs: Path) -> None:
     assert "second" in page
 
 
-def test_ratios_are_taken_repetition_by_repetition() -> None:
+def test_prose_of_a_section_is_wrapped_and_tables_are_not(docs: Path) -> None:
+    sentence, row = "- " + "word " * 30, "| " + "cell | " * 30
+    report.write(docs, "one", f"{sentence}\n{row}")
+    page = docs.read_text()
+    assert row.strip() in page
+    assert f"- {' '.join(['word'] * 19)}\n  word" in page
+
+
+def test_the_page_has_the_labels_of_the_benchmarks() -> None:
+    page = report.DOCS.read_text()
+    for model in simulation.MODELS:
+        section = page.partition(f"<!-- simulation-{model}: begin -->")[2].partition("<!--")[0]
+        labels = re.findall(r"^\| ([^|]+) \| \d", section, re.MULTILINE)
+        assert labels == [
+            *(simulation.AUTHORS, simulation.ONE_THREAD, simulation.REDRAWN, simulation.BARE),
+            *(simulation.ENGINE, simulation.OURS, simulation.FEDAVG, simulation.LIMIT),
+        ]
+
+
+def test_ratios_are_taken_per_repetition() -> None:
     ratio = report.ratios([1.0, 4.0, 30.0], [2.0, 4.0, 20.0])
     assert (ratio.median, ratio.low, ratio.high) == (1.0, 0.5, 1.5)
     assert report.verdict(ratio, 1.0) == "yes (at most 1.00)"
@@ -110,8 +130,8 @@ def test_operations_of_a_step_of_the_cnn() -> None:
     assert step_operations({"dataset": "digits", "model": "cnn", "batch-size": 32}) == expected
 
 
-def test_the_peak_is_the_process_own() -> None:
-    # getrusage's would be at least that of the parent, which holds 300 MB more than it needs.
+def test_the_peak_is_that_of_the_process_itself() -> None:
+    # That of getrusage would be at least the parent's, which holds 300 MB for this test.
     held = np.ones(300_000_000, np.uint8)
     code = "from benchmarks.memory import peak; print(peak())"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

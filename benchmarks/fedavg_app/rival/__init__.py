@@ -1,1 +1,1 @@
-"""The rival of the benchmark: FedAvg as Flower has it."""
+"""The rival that ``flwr run`` of this project is timed against: Flower's own FedAvg."""

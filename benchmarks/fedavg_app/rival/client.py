@@ -1,4 +1,4 @@
-"""ClientApp: the training of our ClientApp, with the weight that FedAvg asks for."""
+"""The ClientApp of the rival: the training of ours, with the weight that FedAvg requires."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ServerApp: Flower's FedAvg, and the time at which each of its rounds ended."""
+"""The ServerApp of the rival: Flower's FedAvg, and the time at which each of its rounds ended."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def main(grid: Grid, context: Context) -> None:
     engine = run_engine(config)
     ended: list[float] = []
 
-    def note(server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
+    def note_time(server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
         ended.append(time.monotonic())
         return None
 
@@ -36,6 +36,6 @@ def main(grid: Grid, context: Context) -> None:
         engine.layout.record(engine.initial()),
         num_rounds=config.slots // config.tau,
         train_config=order,
-        evaluate_fn=note,
+        evaluate_fn=note_time,
     )
     Path(config.output).write_text(json.dumps(ended))

@@ -1,0 +1,56 @@
+"""Verdicts on claims, from numbers that are known."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from experiments.figures import Claim
+from experiments.verdicts import FAILS, HOLDS, OPEN, judge
+
+LABELS = {name: name for name in "abcd"}
+
+
+def verdict(kind: str, values: dict[str, list[float]], **more: Any) -> str:
+    claim = Claim("", kind, **{"left": ("a",), "right": ("b",), **more})
+    return judge(claim, values, LABELS).verdict
+
+
+def test_lower_and_higher() -> None:
+    clear = {"a": [1.0, 1.1, 0.9], "b": [2.0, 2.05, 1.95]}
+    assert verdict("lower", clear) == HOLDS
+    assert verdict("higher", clear) == FAILS
+    # The seeds disagree on the sign.
+    assert verdict("lower", {"a": [1.0, 2.0, 1.5], "b": [2.0, 1.0, 1.6]}) == OPEN
+    # Seeds are paired: they differ by far more than the set-ups do, but always in the same way.
+    assert verdict("lower", {"a": [1.0, 5.0, 9.0], "b": [1.1, 5.1, 9.11]}) == HOLDS
+    # Just below and above the 97.5 % quantile of Student's t with one degree of freedom,
+    # 12.706: margins 1 and x have mean (1 + x) / 2 and standard error |1 - x| / 2.
+    bound = (12.706 - 1) / (12.706 + 1)
+    assert verdict("lower", {"a": [0.0, 0.0], "b": [1.0, bound - 0.001]}) == OPEN
+    assert verdict("lower", {"a": [0.0, 0.0], "b": [1.0, bound + 0.001]}) == HOLDS
+
+
+def test_one_seed_or_a_nan_resolves_nothing() -> None:
+    assert verdict("lower", {"a": [1.0], "b": [2.0]}) == OPEN
+    assert verdict("lower", {"a": [1.0, math.nan], "b": [2.0, 2.0]}) == OPEN
+
+
+def test_nearer_and_similar() -> None:
+    values = {"a": [1.1, 1.2, 1.1], "b": [2.0, 2.0, 2.0], "c": [1.0, 1.1, 1.0]}
+    assert verdict("nearer", values, target="c") == HOLDS
+    assert verdict("nearer", {**values, "c": [2.1, 2.1, 2.1]}, target="c") == FAILS
+    group: dict[str, list[float]] = {
+        "a": [1, 1, 1],
+        "b": [3, 3.1, 3],
+        "c": [1.1, 1.05, 1.1],
+        "d": [0.9, 1, 0.9],
+    }
+    assert verdict("similar", group, left=("a", "c", "d")) == HOLDS
+    assert verdict("similar", {**group, "d": [9, 9, 9]}, left=("a", "c", "d")) == FAILS
+
+
+def test_above_counts_test_images() -> None:
+    claim = Claim("", "above", ("a",), metric="accuracy", threshold=0.6)
+    verdicts = {a: judge(claim, {"a": [a]}, LABELS, 10_000).verdict for a in (0.65, 0.605, 0.55)}
+    assert verdicts == {0.65: HOLDS, 0.605: OPEN, 0.55: FAILS}
