@@ -1,1 +1,1 @@
-"""The ServerApp of one hub in a deployment, with its gossip."""
+"""The Flower app of one hub of a deployment."""

@@ -1,4 +1,4 @@
-"""One hub of a deployment: the part of the ServerApp that ``role = "hub"`` names."""
+"""One hub of a deployment: what the ServerApp runs when the run config says ``role = "hub"``."""
 
 from __future__ import annotations
 

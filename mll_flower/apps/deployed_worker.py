@@ -1,4 +1,7 @@
-"""A worker of a deployment: trains by the clock, on its own data."""
+"""A worker of a deployment: it trains by the clock, on its own data.
+
+This is what the project's ClientApp does when the run config says ``role = "hub"``.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +21,11 @@ UPLOAD = 3.0
 """Seconds before the hub's deadline at which a worker stops, so that its reply is in time."""
 
 UPLOAD_SHARE = 0.1
-"""The same as a share of the hub's deadline; the longer of the two counts."""
+"""The same, as a share of the time that the hub gives a round; the longer of the two counts."""
 
 
 def worker_engine(context: Context) -> tuple[Engine, int]:
-    """Return the training engine and this worker's number in it.
+    """Return the training engine, and the number of this worker in it.
 
     A worker with data of its own names them in its node config (``dataset``, ``data-dir``);
     otherwise it holds part ``partition-id`` of the network's data set.
@@ -44,7 +47,7 @@ def train_deployed(message: Message, context: Context) -> Message:
     flat = engine.layout.flatten(message.content.array_records["arrays"])
     round = int(order["round"])  # type: ignore[arg-type]
     slot = float(order["slot-seconds"])  # type: ignore[arg-type]
-    budget = DeadlineBudget(config.tau, slot, until=time.monotonic() + _left(message))
+    budget = DeadlineBudget(config.tau, slot, until=time.monotonic() + seconds_left(message))
     rate = config.learning_rate_at((round - 1) * config.tau)
     loss = engine.train_paced(flat, place, round, budget, config.tau, rate)
     number = int(context.node_config.get("partition-id", 0))
@@ -62,11 +65,11 @@ def train_deployed(message: Message, context: Context) -> Message:
     return Message(content, reply_to=message)
 
 
-def _left(message: Message) -> float:
-    """Seconds until training must stop, as far as the two machines' clocks agree.
+def seconds_left(message: Message) -> float:
+    """Return the seconds until training must stop, as far as the two machines' clocks agree.
 
-    The message was made by the hub's clock. Where that gives no possible age, the clocks
-    differ, and the budget alone says when to stop.
+    The hub's clock has dated the message. If its age by the worker's clock is impossible, the
+    clocks differ, and the budget of slots alone says when to stop.
     """
     sent = message.metadata
     age = time.time() - sent.created_at
@@ -75,7 +78,7 @@ def _left(message: Message) -> float:
 
 
 def _weight(config: RunConfig, number: int, examples: int) -> float:
-    """w(i): 1, the number of examples, or the number that the run config gives it."""
+    """Return w(i): 1, the number of examples, or the number that the run config gives it."""
     if config.weights == "examples":
         return float(examples)
     weights = config.network().w

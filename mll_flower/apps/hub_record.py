@@ -1,14 +1,16 @@
-"""What a hub leaves behind: a row a round, and how it is now.
+"""What a hub records of its run: a row per round, events, and what it is doing now.
 
-``rounds.jsonl`` has one JSON object a line: events (``event``), and a row for each round from
-which the run can be replayed:
+The file of rounds (`ROUNDS_FILE`) has one JSON object per line: events (``event``), and a row for
+each round, from which the run can be replayed:
 
 - ``round``, ``mixing`` (its number, or null), ``learning_rate``;
-- ``arrived``: node, worker, steps, rate, loss and weight of each, in the order in which
-  they were summed; ``absent``: node, worker (where known), weight, cause and why;
-- ``weight`` (of the hub), ``column`` (the H[j, d] that were used), ``silent`` (who was, and why);
+- ``arrived``: node, worker, steps, rate, loss and weight of each reply, in the order in which
+  the models were summed; ``absent``: node, worker (where known), weight, cause and reason (``why``)
+  of each absence;
+- ``weight`` of the hub, ``column`` (the H[j, d] that were used), ``silent`` (the neighbours that
+  took no part in the mixing, and why);
 - ``loss``: mean training loss of the workers' steps;
-- ``seconds`` that the workers' round lasted, and how ``late`` after its deadline it ended;
+- ``seconds`` that the round lasted, and by how many it ended ``late``, after its deadline;
 - ``gossip_seconds``, ``gossip_sent``, ``gossip_received`` and ``model_bytes``, all since the start;
 - ``test_loss`` and ``accuracy`` of the hub's own model, where it was evaluated.
 """
@@ -22,21 +24,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from mll_flower.deployment.hub_state import ROUNDS_FILE, Phase, write_now
 from mll_flower.gossip import Gossip
 from mll_flower.grids.deadline import DeadlineGrid
-from mll_flower.strategies.base import RoundReport
 from mll_flower.strategies.gossiping import GossipingHubStrategy
-from mll_flower.strategies.hub import Arrival
-
-ROWS = "rounds.jsonl"
-NOW = "now.json"
-
-BEGUN = ("training", "finishing", "finished")
-"""Phases of a hub that does not wait for others any more."""
+from mll_flower.strategies.reports import Arrival, RoundReport
 
 
 class HubRecord:
-    """Writes a hub's rows, and tells the neighbours and the operator how it is.
+    """Writes a hub's rows, and publishes what the hub is doing.
 
     Parameters
     ----------
@@ -45,22 +41,22 @@ class HubRecord:
     run, hub : str
         The run and the hub.
     gossip : Gossip
-        Through which others ask.
+        Through which neighbours and the operator ask for the hub's status.
     """
 
     def __init__(self, folder: Path, run: str, hub: str, gossip: Gossip) -> None:
         self.folder, self.gossip = folder, gossip
         self.silent: dict[str, str] = {}
         self._now: dict[str, Any] = {"run": run, "hub": hub, "pid": os.getpid(), "round": 0}
-        self._workers: dict[int, int] = {}
-        self._models = 0
+        self._worker_of: dict[int, int] = {}
+        self._model_bytes = 0
 
-    def phase(self, phase: str, **more: Any) -> None:
-        """Say what the hub is doing."""
-        self._tell(phase=phase, **more)
+    def phase(self, phase: Phase, **more: Any) -> None:
+        """Publish what the hub is doing."""
+        self._publish(phase=phase, **more)
 
     def event(self, event: str, **more: Any) -> None:
-        """Write down that something happened between rounds."""
+        """Record that something happened between rounds."""
         self._append({"event": event, "time": round(time.time(), 3), **more})
 
     def row(
@@ -70,14 +66,26 @@ class HubRecord:
         grid: DeadlineGrid,
         learning_rate: float,
     ) -> dict[str, Any]:
-        """Put what a round brought into a row."""
+        """Return the row of a round.
+
+        Parameters
+        ----------
+        report : RoundReport
+            What happened in the round.
+        strategy : GossipingHubStrategy
+            Whose hub has the weights.
+        grid : DeadlineGrid
+            Knows how long the round lasted.
+        learning_rate : float
+            That of the round.
+        """
         hub = strategy.hubs[0]
         result = report.hubs[0]
         arrived = [self._arrival(a, hub.weight_of(a.node)) for a in result.arrived]
         absent = [
             {
                 "node": str(a.node),
-                "worker": self._workers.get(a.node),
+                "worker": self._worker_of.get(a.node),
                 "weight": hub.weight_of(a.node),
                 "cause": str(a.cause),
                 "why": a.why[-300:],
@@ -85,7 +93,7 @@ class HubRecord:
             for a in result.absent
         ]
         size = sum(vector.nbytes for vector in hub.model.values())
-        self._models += size * (2 * len(arrived) + len(absent))
+        self._model_bytes += size * (2 * len(arrived) + len(absent))
         steps = sum(a["steps"] for a in arrived)
         loss = sum(a["steps"] * a["loss"] for a in arrived) / steps if steps else None
         counters = asdict(self.gossip.counters)
@@ -106,28 +114,31 @@ class HubRecord:
             "gossip_sent": counters["bytes_sent"],
             "gossip_received": counters["bytes_received"],
             "gossip_rejected": {str(k): n for k, n in counters["rejected"].items()},
-            "model_bytes": self._models,
+            "model_bytes": self._model_bytes,
         }
 
     def write(self, row: dict[str, Any]) -> None:
-        """Append a row, and tell of it."""
+        """Append a row, and publish what it says about the hub."""
         self._append(row)
         if row["mixing"] is not None:
             self.silent = row["silent"]
-        told = {key: row[key] for key in ("round", "loss", "late")}
+        published = {key: row[key] for key in ("round", "loss", "late")}
         if "accuracy" in row:
-            told["accuracy"] = row["accuracy"]
+            published["accuracy"] = row["accuracy"]
         arrived, absent = len(row["arrived"]), len(row["absent"])
-        self._tell(**told, workers=arrived, workers_absent=absent)
+        self._publish(**published, workers=arrived, workers_absent=absent)
 
     def complete(self, row: dict[str, Any]) -> None:
-        """Append the row of a checkpoint if the hub was stopped before it could."""
-        path = self.folder / ROWS
-        rows = path.read_text().splitlines() if path.is_file() else []
-        if not any(_round(line) == row["round"] for line in rows[-5:]):
+        """Go on after the row of a checkpoint; append it if the hub was stopped before it could."""
+        path = self.folder / ROUNDS_FILE
+        text = path.read_bytes() if path.is_file() else b""
+        whole = text[: text.rfind(b"\n") + 1]
+        if whole != text:
+            os.truncate(path, len(whole))  # the hub was stopped while it wrote the last line
+        if not any(_round_of(line) == row["round"] for line in whole.splitlines()[-5:]):
             self._append(row)
-        self._models = row["model_bytes"]
-        self._workers = {
+        self._model_bytes = row["model_bytes"]
+        self._worker_of = {
             int(a["node"]): a["worker"]
             for a in (*row["arrived"], *row["absent"])
             if a["worker"] is not None
@@ -135,34 +146,32 @@ class HubRecord:
         self._now["round"] = row["round"]
 
     def _arrival(self, arrival: Arrival, weight: float) -> dict[str, Any]:
-        told = arrival.metrics
-        worker = int(told["worker"])  # type: ignore[arg-type]
-        self._workers[arrival.node] = worker
+        metrics = arrival.metrics
+        worker = int(metrics["worker"])  # type: ignore[arg-type]
+        self._worker_of[arrival.node] = worker
         return {
             "node": str(arrival.node),
             "worker": worker,
-            "steps": int(told["steps"]),  # type: ignore[arg-type]
-            "rate": told["rate"],
-            "loss": told["loss"],
+            "steps": int(metrics["steps"]),  # type: ignore[arg-type]
+            "rate": metrics["rate"],
+            "loss": metrics["loss"],
             "weight": weight,
         }
 
     def _append(self, row: dict[str, Any]) -> None:
-        with (self.folder / ROWS).open("a") as file:
+        with (self.folder / ROUNDS_FILE).open("a") as file:
             file.write(json.dumps(row) + "\n")
 
-    def _tell(self, **more: Any) -> None:
+    def _publish(self, **more: Any) -> None:
         self._now.update(more, time=round(time.time(), 3))
         self.gossip.set_status(self._now)
-        part = self.folder / f"{NOW}.part"
-        part.write_text(json.dumps(self._now))
-        part.replace(self.folder / NOW)
+        write_now(self.folder, self._now)
 
 
-def _round(line: str) -> int | None:
-    """Return the round of a row; None for an event, or a line that was cut off."""
+def _round_of(line: bytes) -> int | None:
+    """Return the round of a row; None for an event, or for a line that cannot be read."""
     try:
-        number = json.loads(line).get("round")
-        return number if "arrived" in line and isinstance(number, int) else None
+        entry = json.loads(line)
     except ValueError:
         return None
+    return int(entry["round"]) if "arrived" in entry else None

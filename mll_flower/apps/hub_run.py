@@ -1,4 +1,7 @@
-"""One hub of a deployment: a thin user of `GossipingHubStrategy`, by real time."""
+"""Run one hub of a deployment, by real time: `GossipingHubStrategy` with records and checkpoints.
+
+This is what the project's ServerApp does when the run config says ``role = "hub"``.
+"""
 
 from __future__ import annotations
 
@@ -15,54 +18,64 @@ from flwr.serverapp import Grid
 from flwr.supercore import log
 from safetensors.numpy import save_file
 
-from mll_flower.apps.hub_record import BEGUN, HubRecord
+from mll_flower.apps.hub_record import HubRecord
 from mll_flower.config import RunConfig
-from mll_flower.deployment.connect import connect
+from mll_flower.deployment.hub_gossip import start_gossip
+from mll_flower.deployment.hub_state import BEGUN, MODEL_FILE, Phase, hub_directory
 from mll_flower.deployment.mixing_column import mixing_column
 from mll_flower.deployment.network_file import load_network
+from mll_flower.gossip import Gossip
 from mll_flower.grids.deadline import DeadlineGrid
 from mll_flower.models.checkpoint import FILE, load_checkpoint, save_checkpoint
 from mll_flower.models.layout import Flat
-from mll_flower.strategies.base import RoundReport
 from mll_flower.strategies.gossiping import GossipingHubStrategy
-from mll_flower.training.engine import Engine
+from mll_flower.strategies.reports import RoundReport
 from mll_flower.training.run_engine import ALONE, run_engine
 
-# A round of a deployment lasts seconds; looking more often only keeps the SuperLink busy.
+# Seconds between two looks for replies: more often would only keep the SuperLink busy.
 _POLL = 0.5
-# Seconds that a hub waits, after the first worker is there, for the others when it comes back.
-_RETURN = 30.0
+# Seconds that a hub that has come back waits for the rest of its workers, if it has one.
+_RETURN_WAIT = 30.0
 
 
 def run_hub(grid: Grid, values: Mapping[str, Any]) -> Path:
-    """Run the hub that a run config names; return where its results are."""
+    """Run the hub that a run config names; return the folder of its results.
+
+    Parameters
+    ----------
+    grid : Grid
+        The grid of the hub's workers.
+    values : Mapping
+        The run config.
+    """
     run = _HubRun(grid, values)
     try:
         return run.play()
     except BaseException as error:
-        run.record.phase("failed", error=f"{type(error).__name__}: {error}"[:500])
+        run.record.phase(Phase.FAILED, error=f"{type(error).__name__}: {error}"[:500])
         run.gossip.close()
         raise
 
 
 class _HubRun:
-    """The parts of a hub, and what happens after each of its rounds."""
+    """The parts of a hub, and what happens before, between and after its rounds."""
 
     def __init__(self, grid: Grid, values: Mapping[str, Any]) -> None:
         self.config = config = RunConfig.from_run_config(values, check=False)
         self.network = network = load_network(str(values["network"]))
         self.entry = network.hub(str(values["hub"]))
-        folder = config.output or str(network.path.parent / "state" / f"hub-{self.entry.id}")
-        self.folder = Path(folder).absolute()
+        folder = Path(config.output) if config.output else hub_directory(network, self.entry.id)
+        self.folder = folder.absolute()
         self.folder.mkdir(parents=True, exist_ok=True)
         self.grid = DeadlineGrid(grid, network.round_deadline, _POLL)
         run, insecure = str(values.get("run-name") or network.name), values.get("insecure") is True
-        # First of all, so that neighbours that are early see this hub.
-        self.gossip = connect(network, self.entry.id, run, insecure=insecure)
+        # First of all, so that neighbours that start earlier can reach this hub.
+        self.gossip = start_gossip(network, self.entry.id, run, insecure=insecure)
         self.record = HubRecord(self.folder, run, self.entry.id, self.gossip)
-        self.record.phase("starting", pid=os.getpid())
+        self.record.phase(Phase.STARTING, pid=os.getpid())
         try:
-            self.engine = _engine(config)
+            # It makes the initial model and evaluates; it trains no worker.
+            self.engine = run_engine(replace(config, partition="iid"), ALONE)
             self.strategy = GossipingHubStrategy(
                 self.gossip,
                 q=network.q,
@@ -87,28 +100,29 @@ class _HubRun:
         """Run Flower's loop over the rounds that are left."""
         start = self.engine.layout.record(self.engine.initial())
         resumed = self._resume()
-        self._await_workers(resumed)
+        self._wait_for_workers(resumed)
         if not resumed:
-            self._await_neighbours()
+            levels = nx.diameter(self.network.graph) + 1
+            wait_for_neighbours(self.gossip, self.record, levels, self.config.node_timeout)
         behind = self.network.q * self.network.round_deadline + self.network.gossip_deadline
         if self.strategy.catch_up(behind, None if resumed else start) and not resumed:
             self.record.event("joined", round=self.strategy.round)
         self.record.event("begins", round=self.strategy.round, resumed=resumed)
         left = max(0, self.network.rounds - self.strategy.round)
-        self.record.phase("training")
+        self.record.phase(Phase.TRAINING)
         log(INFO, "Hub %s: %d rounds to go; results in %s", self.entry.id, left, self.folder)
         self.strategy.start(self.grid, start, num_rounds=left, timeout=self.network.round_deadline)
         self._finish()
         return self.folder
 
     def _resume(self) -> bool:
-        """Go on from the checkpoint of this run, if there is one."""
+        """Go on from the checkpoint of this run, if one exists; return whether it does."""
         path = self.folder / FILE
         if not path.is_file():
             return False
         checkpoint = load_checkpoint(path)
         if checkpoint.extra["run"] != self.gossip.run:
-            log(WARNING, "%s is of run %r: not used", path, checkpoint.extra["run"])
+            log(WARNING, "%s belongs to run %r: not used", path, checkpoint.extra["run"])
             return False
         if checkpoint.layout != self.engine.layout:
             raise ValueError(
@@ -123,44 +137,20 @@ class _HubRun:
         log(INFO, "Hub %s goes on after round %d", self.entry.id, checkpoint.round)
         return True
 
-    def _await_workers(self, resumed: bool) -> None:
+    def _wait_for_workers(self, resumed: bool) -> None:
         """Wait for all workers; begin without some of them rather than not at all."""
         expected, started = self.entry.workers, time.monotonic()
-        self.record.phase("waiting for workers")
+        self.record.phase(Phase.WAITING_FOR_WORKERS)
         while True:
             count = len(list(self.grid.get_node_ids()))
             waited = time.monotonic() - started
             if count >= expected or waited >= self.config.node_timeout:
                 break
-            if resumed and count and waited >= _RETURN:
+            if resumed and count and waited >= _RETURN_WAIT:
                 break
             time.sleep(0.5)
         if count < expected:
-            log(WARNING, "%d of %d workers are there after %.0f s", count, expected, waited)
-
-    def _await_neighbours(self) -> None:
-        """Begin together: wait until all hubs have their workers, as far as neighbours tell.
-
-        A hub that is ready is at level 1, and one level above the lowest of its neighbours:
-        at level n all hubs within n - 1 links are ready. Whoever waits in vain begins, and
-        its neighbours with it.
-        """
-        end = time.monotonic() + self.config.node_timeout
-        top = nx.diameter(self.network.graph) + 1
-        level = 1
-        levels: dict[str, int] = {}
-        while level < top and time.monotonic() < end:
-            self.record.phase("ready", level=level)
-            time.sleep(0.3)
-            for peer, answer in self.gossip.peer_status(2.0).items():
-                told = answer.status if answer.status.get("run") == self.gossip.run else {}
-                if told.get("phase") in BEGUN:
-                    return
-                levels[peer] = int(told.get("level", 0))
-            level = min(top, 1 + min(levels.values(), default=top))
-        if level < top:
-            waiting = ", ".join(p for p, n in levels.items() if n == min(levels.values()))
-            log(WARNING, "Hub %s did not get ready in time: this hub begins", waiting)
+            log(WARNING, "%d of %d workers are connected after %.0f s", count, expected, waited)
 
     def _after_round(self, report: RoundReport) -> None:
         hub = self.strategy.hubs[0]
@@ -170,7 +160,7 @@ class _HubRun:
             self.grid,
             self.config.learning_rate_at((report.number - 1) * self.network.tau),
         )
-        if report.mixed and self._evaluation_is_due(report.number):
+        if report.mixed and report.number % self.config.evaluate_rounds() == 0:
             started = time.monotonic()
             loss, accuracy = self.engine.evaluate(
                 hub.model, "test", limit=self.config.evaluate_limit or None
@@ -188,17 +178,14 @@ class _HubRun:
         )
         self.record.write(row)
 
-    def _evaluation_is_due(self, number: int) -> bool:
-        return number % self.config.evaluate_rounds() == 0
-
     def _finish(self) -> None:
         model = self.strategy.hubs[0].model if self.strategy.hubs else self._restored_model()
-        save_file(self.engine.layout.arrays(model), self.folder / "model.safetensors")
+        save_file(self.engine.layout.arrays(model), self.folder / MODEL_FILE)
         # A neighbour that was silent may still come for this hub's last snapshot.
         grace = self.network.gossip_deadline if self.record.silent else 1.0
-        self.record.phase("finishing")
+        self.record.phase(Phase.FINISHING)
         self.gossip.close(grace)
-        self.record.phase("finished")
+        self.record.phase(Phase.FINISHED)
 
     def _restored_model(self) -> Flat:
         """Return the model of a hub that came back after the run's last round."""
@@ -206,6 +193,37 @@ class _HubRun:
         return load_checkpoint(path).models[0] if path.is_file() else self.engine.initial()
 
 
-def _engine(config: RunConfig) -> Engine:
-    """Return an engine that makes the initial model and evaluates; it trains nobody."""
-    return run_engine(replace(config, partition="iid"), ALONE)
+def wait_for_neighbours(gossip: Gossip, record: HubRecord, levels: int, timeout: float) -> None:
+    """Wait until all hubs have their workers, so that all begin together.
+
+    A hub sees only its neighbours, so readiness spreads in levels: a hub that is ready is at
+    level 1, and then one level above the lowest of its neighbours. At level n, all hubs within
+    n - 1 links are ready. A hub whose time is up begins, and its neighbours with it.
+
+    Parameters
+    ----------
+    gossip : Gossip
+        The hub's link to its neighbours.
+    record : HubRecord
+        Publishes the hub's own level.
+    levels : int
+        The level at which all hubs are ready: the diameter of the hub graph, and 1.
+    timeout : float
+        Seconds to wait at most.
+    """
+    end = time.monotonic() + timeout
+    level = 1
+    level_of: dict[str, int] = {}
+    while level < levels and time.monotonic() < end:
+        record.phase(Phase.READY, level=level)
+        time.sleep(0.3)
+        for peer, answer in gossip.peer_status(2.0).items():
+            status = answer.status if answer.status.get("run") == gossip.run else {}
+            if status.get("phase") in BEGUN:
+                return
+            level_of[peer] = int(status.get("level", 0))
+        level = min(levels, 1 + min(level_of.values(), default=levels))
+    if level < levels:
+        lowest = min(level_of.values(), default=0)
+        slow = ", ".join(peer for peer, its_level in level_of.items() if its_level == lowest)
+        log(WARNING, "Hub %s did not get ready in time: this hub begins", slow)

@@ -7,29 +7,32 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
 if TYPE_CHECKING:
     from mll_flower.deployment.network_entries import NetworkFile
-    from mll_flower.deployment.sites import HubSite, WorkerSite
 
 console = Console(highlight=False)
 
 NetworkPath = Annotated[Path, typer.Argument(metavar="NETWORK", help="The network's TOML file.")]
 State = Annotated[
-    Path | None, typer.Option(help="Where state is kept; default: state/ beside the file.")
+    Path | None,
+    typer.Option(help="Folder for checkpoints, records and logs; default: state/ beside the file."),
 ]
 Insecure = Annotated[
     bool,
     typer.Option(
         "--insecure", help="Without TLS: models travel in the clear, anyone may pose as anyone."
     ),
+]
+Quiet = Annotated[
+    bool, typer.Option("--quiet", help="Write Flower's output to a file in the state folder.")
 ]
 
 
@@ -49,7 +52,7 @@ def example_network(
     ] = None,
     hubs: Annotated[int, typer.Option(help="Number of hubs.")] = 3,
     workers: Annotated[int, typer.Option(help="Workers of each hub.")] = 2,
-    base_port: Annotated[int, typer.Option(help="First of two ports a hub.")] = 9400,
+    base_port: Annotated[int, typer.Option(help="The first of two ports per hub.")] = 9400,
 ) -> None:
     """Write a network file to begin with: hubs on a path, all on this machine."""
     from mll_flower.deployment.example_network import example_network as example
@@ -62,14 +65,14 @@ def example_network(
         raise FileExistsError(f"{output} exists; nothing was written: choose another name")
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text(text)
-    console.print(f"{output}: next, make the certificates: mll-flower certs {output}")
+    _print(f"{output}: next, make the certificates: mll-flower certs {output}")
 
 
 def certs(
     network: NetworkPath,
-    days: Annotated[int, typer.Option(help="How long they are valid.")] = 365,
+    days: Annotated[int, typer.Option(help="Days for which they are valid.")] = 365,
     extend: Annotated[
-        bool, typer.Option("--extend", help="Keep what is there, make what is missing.")
+        bool, typer.Option("--extend", help="Keep existing files, make those that are missing.")
     ] = False,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace everything, the authority too.")
@@ -83,30 +86,29 @@ def certs(
 
     deployment = _load(network)
     written = make_certs(deployment, deployment.certs, days, overwrite, extend)
-    console.print(f"{len(written)} files in {deployment.certs}", soft_wrap=True)
-    console.print(f"Who needs which: {deployment.certs / 'README.txt'}", soft_wrap=True)
+    _print(f"{len(written)} files in {deployment.certs}")
+    _print(f"Which machine needs which: {deployment.certs / 'README.txt'}")
 
 
 def hub(
     network: NetworkPath,
-    id: Annotated[str, typer.Option("--id", help="Which hub.")],
+    id: Annotated[str, typer.Option("--id", help="Id of the hub.")],
     state: State = None,
     insecure: Insecure = False,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", help="Flower's output to a file in the state.")
-    ] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Run one hub: its SuperLink, and in it the hub's app, until the run is over.
 
     NETWORK is the network's TOML file; `mll-flower example-network` writes one to begin with.
     """
+    from mll_flower.deployment.hub_state import MODEL_FILE, Phase
     from mll_flower.deployment.sites import HubSite, SiteFailed
     from mll_flower.processes.process_tree import Processes
 
     deployment = _load(network)
-    _warn(insecure)
-    with _signals() as stop, Processes() as processes:
-        site = HubSite(deployment, id, processes, stop, _say, state, insecure, quiet)
+    _warn_if(insecure)
+    with _stop_on_signals() as stop, Processes() as processes:
+        site = HubSite(deployment, id, processes, stop, state, insecure, quiet)
         try:
             site.start()
             _say(f"Hub {id} is up; its state is in {site.folder}")
@@ -116,26 +118,25 @@ def hub(
                         f"{ended}: the hub is down; started again, it goes on from "
                         f"its checkpoint in {site.folder}"
                     )
-                if site.look() == "finished":
-                    _say(f"Hub {id} has finished; its model is {site.folder / 'model.safetensors'}")
+                if site.phase() is Phase.FINISHED:
+                    _say(f"Hub {id} has finished; its model is {site.folder / MODEL_FILE}")
                     return
         except SiteFailed as failure:
-            _fail(failure)
+            _print(f"Error: {failure}", "bold red")
+            raise typer.Exit(1) from None
     _say(f"Hub {id} was stopped; started again, it goes on from its checkpoint")
 
 
 def worker(
     network: NetworkPath,
-    hub: Annotated[str, typer.Option(help="Its hub.")],
+    hub: Annotated[str, typer.Option(help="Id of its hub.")],
     number: Annotated[int, typer.Option(help="Which of the hub's workers, from 0.")],
     node_config: Annotated[
         str, typer.Option(help='TOML pairs, such as dataset="npz:own.npz" for its own data.')
     ] = "",
     state: State = None,
     insecure: Insecure = False,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", help="Flower's output to a file in the state.")
-    ] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Run one worker: its SuperNode, started again whenever it ends, until it is stopped.
 
@@ -146,15 +147,15 @@ def worker(
     from mll_flower.processes.process_tree import Processes
 
     deployment = _load(network)
-    _warn(insecure)
+    _warn_if(insecure)
     own = own_node_config(deployment, node_config)
-    with _signals() as stop, Processes() as processes:
+    with _stop_on_signals() as stop, Processes() as processes:
         site = WorkerSite(deployment, hub, number, processes, _say, state, insecure, quiet, own)
         site.start()
         while not stop.wait(0.5):
             for ended in processes.ended():
-                site.handle(ended)
-            site.look()
+                site.plan_restart(ended)
+            site.restart_if_due()
     _say(f"Worker {number} of hub {hub} was stopped")
 
 
@@ -163,123 +164,43 @@ def up(network: NetworkPath, state: State = None, insecure: Insecure = False) ->
 
     NETWORK is the network's TOML file; `mll-flower example-network` writes one to begin with.
     """
-    from mll_flower.deployment.run_config import own_node_config
-    from mll_flower.deployment.sites import HubSite, WorkerSite
+    from mll_flower.deployment.whole_network import run_whole_network
     from mll_flower.processes.process_tree import Processes
 
     deployment = _load(network)
-    _warn(insecure)
-    with _signals() as stop, Processes() as processes:
-        hubs = [
-            HubSite(deployment, entry.id, processes, stop, _say, state, insecure)
-            for entry in deployment.hubs
-        ]
-        workers = [
-            WorkerSite(
-                deployment,
-                entry.id,
-                number,
-                processes,
-                _say,
-                state,
-                insecure,
-                node_config=own_node_config(deployment),
-            )
-            for entry in deployment.hubs
-            for number in range(entry.workers)
-        ]
-        failed = _run_all(processes, hubs, workers, stop)
-    if failed:
+    _warn_if(insecure)
+    with _stop_on_signals() as stop, Processes() as processes:
+        good = run_whole_network(deployment, processes, stop, _say, _say_failure, state, insecure)
+    if not good:
         raise typer.Exit(1)
-
-
-def _run_all(
-    processes: Any, hubs: list[HubSite], workers: list[WorkerSite], stop: threading.Event
-) -> bool:
-    """Start everything, say what happens, and return whether a hub has failed."""
-    from mll_flower.deployment.sites import SiteFailed
-
-    failed = False
-    _say(f"Starting {len(hubs)} SuperLinks and {len(workers)} SuperNodes")
-    with ThreadPoolExecutor(len(hubs)) as pool:
-        starting = {site.entry.id: pool.submit(site.start) for site in hubs}
-    running: dict[str, HubSite] = {}
-    for site in hubs:
-        error = starting[site.entry.id].exception()
-        if error is None:
-            running[site.entry.id] = site
-        elif isinstance(error, SiteFailed):
-            failed = True
-            _say(f"[red]{error}[/red]")
-        else:
-            raise error
-    for member in workers:
-        if member.hub in running and not stop.is_set():
-            member.start()
-    shown: dict[str, str] = {}
-    while running and not stop.wait(0.5):
-        gone = {ended.name: ended for ended in processes.ended()}
-        for member in workers:
-            if member.name in gone:
-                member.handle(gone[member.name])
-            if member.hub in running:
-                member.look()
-        for id, site in list(running.items()):
-            try:
-                if site.name in gone:
-                    raise SiteFailed(f"{gone[site.name]}: hub {id} is down; the others go on")
-                if site.look() == "finished":
-                    del running[id]
-                _show(site, shown)
-            except SiteFailed as failure:
-                failed = True
-                _say(f"[red]{failure}[/red]")
-                processes.stop(site.name)
-                del running[id]
-    _say("Stopped" if stop.is_set() else "All hubs have ended")
-    return failed
-
-
-def _show(site: HubSite, shown: dict[str, str]) -> None:
-    now = site.now()
-    words = str(now.get("phase", "starting"))
-    if now.get("round"):
-        loss = now.get("loss")
-        words += f", round {now['round']} of {site.network.rounds}"
-        words += f", loss {loss:.4f}" if isinstance(loss, float) else ""
-        words += f", test accuracy {now['accuracy']:.4f}" if "accuracy" in now else ""
-    if words.startswith("finished"):
-        words += f": {site.folder / 'model.safetensors'}"
-    if shown.get(site.entry.id) != words:
-        shown[site.entry.id] = words
-        _say(f"hub {site.entry.id}: {words}")
 
 
 def status(
     network: NetworkPath,
-    watch: Annotated[bool, typer.Option("--watch", help="Again every two seconds.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Ask again every two seconds.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON, for programs.")] = False,
     insecure: Insecure = False,
 ) -> None:
-    """Ask every hub how it is: round, mixing, workers, loss, neighbours.
+    """Ask every hub for its status: phase, round, mixing, workers, loss, neighbours.
 
     NETWORK is the network's TOML file; `mll-flower example-network` writes one to begin with.
     """
     from rich.live import Live
 
-    from mll_flower.deployment.status import survey, table
+    from mll_flower.deployment.status import ask_hubs, status_table
 
     deployment = _load(network)
+    answers = ask_hubs(deployment, insecure)
     if as_json:
-        print(json.dumps(survey(deployment, insecure), indent=2))
+        print(json.dumps(answers, indent=2))
         return
-    found = survey(deployment, insecure)
     if not watch:
-        console.print(table(deployment, found))
+        console.print(status_table(deployment, answers))
         return
-    with _signals() as stop, Live(table(deployment, found), console=console) as live:
+    table = status_table(deployment, answers)
+    with _stop_on_signals() as stop, Live(table, console=console) as live:
         while not stop.wait(2.0):
-            live.update(table(deployment, survey(deployment, insecure)))
+            live.update(status_table(deployment, ask_hubs(deployment, insecure)))
 
 
 def _load(path: Path) -> NetworkFile:
@@ -289,34 +210,40 @@ def _load(path: Path) -> NetworkFile:
 
 
 @contextmanager
-def _signals() -> Iterator[threading.Event]:
-    """Turn Ctrl-C and requests to end into an event, so that the end is always orderly."""
+def _stop_on_signals() -> Iterator[threading.Event]:
+    """Yield an event that Ctrl-C and requests to end set, so that the end is always orderly."""
     stop = threading.Event()
 
     def handler(number: int, frame: object) -> None:
         stop.set()
 
-    words = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
-    before: dict[signal.Signals, Any] = {word: signal.signal(word, handler) for word in words}
+    handled = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+    before: dict[signal.Signals, Any] = {kind: signal.signal(kind, handler) for kind in handled}
     try:
         yield stop
     finally:
-        for word, old in before.items():
-            signal.signal(word, old)
+        for kind, old in before.items():
+            signal.signal(kind, old)
 
 
-def _say(words: str) -> None:
-    console.print(f"[dim]{time.strftime('%H:%M:%S')}[/dim] {words}", soft_wrap=True)
+def _say(text: str) -> None:
+    _print_with_time(text)
 
 
-def _fail(failure: Exception) -> None:
-    console.print(f"Error: {failure}", style="bold red", markup=False, soft_wrap=True)
-    raise typer.Exit(1)
+def _say_failure(text: str) -> None:
+    _print_with_time(text, "red")
 
 
-def _warn(insecure: bool) -> None:
+def _print_with_time(text: str, style: str = "") -> None:
+    line = Text.assemble((time.strftime("%H:%M:%S"), "dim"), " ", (text, style))
+    console.print(line, soft_wrap=True)
+
+
+def _print(text: str, style: str = "") -> None:
+    # No markup: paths and messages may hold square brackets.
+    console.print(Text(text, style), soft_wrap=True)
+
+
+def _warn_if(insecure: bool) -> None:
     if insecure:
-        console.print(
-            "--insecure: no TLS and no authentication; for a machine of your own only.",
-            style="bold yellow",
-        )
+        _print("--insecure: no TLS and no authentication; only on your own machine.", "bold yellow")

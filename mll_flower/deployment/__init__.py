@@ -1,1 +1,1 @@
-"""A network of real hubs: the file that describes it, its certificates, its processes."""
+"""A network of real hubs: the file that describes it, its certificates, its sites, its status."""

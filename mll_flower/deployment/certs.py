@@ -1,14 +1,15 @@
-"""Certificates and keys of a deployment: a CA of its own, hubs, an operator, workers.
+"""Make the certificates and keys of a deployment: for its own CA, hubs, operator and workers.
 
-In the directory:
+The directory holds:
 
-- ``ca.crt``, ``ca.key``: the network's authority. The key signs new hubs; keep it offline.
-- ``hub-<id>.crt``, ``hub-<id>.key``: a hub, as server and as client; for the gossip and for
-  the TLS of its SuperLink.
-- ``operator.crt``, ``operator.key``: may ask any hub for its status.
+- ``ca.crt``, ``ca.key``: the network's certificate authority. The key signs new hubs; keep it
+  offline.
+- ``hub-<id>.crt``, ``hub-<id>.key``: a hub, as server and as client; for its gossip and for the
+  TLS of its SuperLink.
+- ``operator.crt``, ``operator.key``: the operator, who may ask any hub for its status.
 - ``workers/<hub>-<n>``, ``workers/<hub>-<n>.pub``: the key pair of a SuperNode in OpenSSH
-  form, as ``ssh-keygen -t ecdsa -b 384`` makes it: the private one for ``flower-supernode
-  --auth-supernode-private-key``, the public one for ``flwr supernode register``.
+  form, as ``ssh-keygen -t ecdsa -b 384`` makes it: the private key for ``flower-supernode
+  --auth-supernode-private-key``, the public key for ``flwr supernode register``.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from mll_flower.gossip.tls import OPERATOR, TlsFiles, hub_name, operator_name
 
 _README = """\
 Keys and certificates of the network {name!r}.
-Move ca.key offline once every hub has its files: whoever has it can join the network as any hub.
+Move ca.key offline once every hub has its files: with it, anyone can join the network as any hub.
 A hub needs ca.crt, hub-<id>.crt and hub-<id>.key, and the *.pub keys of its workers.
 A worker needs ca.crt and workers/<hub>-<n>. The operator needs ca.crt, operator.crt and .key.
 """
@@ -37,19 +38,19 @@ A worker needs ca.crt and workers/<hub>-<n>. The operator needs ca.crt, operator
 _Key = ec.EllipticCurvePrivateKey
 
 
-def hub_files(directory: Path, hub: str) -> TlsFiles:
-    """Where `make_certs` puts a hub's files."""
-    return TlsFiles(directory / "ca.crt", *_pair(directory, f"hub-{hub}"))
-
-
 def operator_files(directory: Path) -> TlsFiles:
-    """Where `make_certs` puts the operator's files."""
+    """Return where `make_certs` puts the operator's files."""
     return TlsFiles(directory / "ca.crt", *_pair(directory, OPERATOR))
 
 
 def worker_key(directory: Path, hub: str, number: int) -> Path:
-    """Private key of a hub's worker (0 is the first); the public one is beside it, ``.pub``."""
+    """Return where `make_certs` puts the private key of a hub's worker (0 is the first)."""
     return directory / "workers" / f"{hub}-{number}"
+
+
+def public_key(private: Path) -> Path:
+    """Return where the public key to a worker's private key is: beside it."""
+    return private.with_name(f"{private.name}.pub")
 
 
 def make_certs(
@@ -66,14 +67,14 @@ def make_certs(
     network : NetworkFile
         The hubs, their addresses and their numbers of workers.
     directory : Path
-        Where to put them; made if need be.
+        Where to put them; created if it does not exist.
     days : int
-        How long the certificates are valid.
+        Days for which the certificates are valid.
     overwrite : bool
-        Replace what is there, the CA too: every hub then needs its new files.
+        Replace all files, the CA's too: every hub then needs its new files.
     extend : bool
-        Keep what is there and make what is missing, signed by the CA that is there: for
-        hubs and workers that join later.
+        Keep the files that exist and make those that are missing, signed by the existing CA:
+        for hubs and workers that join later.
 
     Returns
     -------
@@ -84,10 +85,10 @@ def make_certs(
         raise ValueError(f"days={days}: certificates are valid for at least 1 day")
     if overwrite and extend:
         raise ValueError("overwrite and extend are both asked for; choose one")
-    there = [path for path in _targets(network, directory) if path.exists()]
-    if there and not (overwrite or extend):
+    existing = [path for path in _all_files(network, directory) if path.exists()]
+    if existing and not (overwrite or extend):
         raise FileExistsError(
-            f"{there[0]} exists; nothing was written. Ask for overwrite to replace everything, "
+            f"{existing[0]} exists; nothing was written. Ask for overwrite to replace everything, "
             "or for extend to add what is missing"
         )
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -99,11 +100,11 @@ def _pair(directory: Path, stem: str) -> tuple[Path, Path]:
     return directory / f"{stem}.crt", directory / f"{stem}.key"
 
 
-def _targets(network: NetworkFile, directory: Path) -> Iterator[Path]:
+def _all_files(network: NetworkFile, directory: Path) -> Iterator[Path]:
     for stem in ("ca", OPERATOR, *(f"hub-{hub.id}" for hub in network.hubs)):
         yield from _pair(directory, stem)
     for key in _worker_keys(network, directory):
-        yield from (key, key.with_name(f"{key.name}.pub"))
+        yield from (key, public_key(key))
 
 
 def _worker_keys(network: NetworkFile, directory: Path) -> Iterator[Path]:
@@ -113,12 +114,14 @@ def _worker_keys(network: NetworkFile, directory: Path) -> Iterator[Path]:
 
 
 class _Maker:
+    """Makes the files of one network; with ``keep``, only those that are missing."""
+
     def __init__(self, network: NetworkFile, directory: Path, days: int, keep: bool) -> None:
         self.network = network
         self.directory = directory
         self.keep = keep
         self.written: list[Path] = []
-        # A day back: the clocks of two sites differ.
+        # Valid since yesterday: the clocks of two sites differ.
         self.start = dt.datetime.now(dt.UTC) - dt.timedelta(days=1)
         self.end = self.start + dt.timedelta(days=days + 1)
 
@@ -128,7 +131,7 @@ class _Maker:
             hosts = ["localhost", "127.0.0.1", host_of(hub.superlink), host_of(hub.gossip)]
             if hub.listen not in ("", "0.0.0.0", "::"):
                 hosts.append(hub.listen)  # the hub reaches its own SuperLink by it
-            names = [x509.DNSName(hub_name(hub.id)), *_names(hosts)]
+            names = [x509.DNSName(hub_name(hub.id)), *_alternative_names(hosts)]
             usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
             self.issue(f"hub-{hub.id}", hub.id, names, usages, issuer, signer)
         names = [x509.DNSName(operator_name())]
@@ -145,7 +148,7 @@ class _Maker:
         if self.keep and certificate_path.exists():
             return self.load_authority(certificate_path, key_path)
         key = ec.generate_private_key(ec.SECP384R1())
-        name = _name(f"MLL network {self.network.name} CA")
+        name = _common_name(f"MLL network {self.network.name} CA")
         usage = x509.KeyUsage(
             digital_signature=True,
             key_cert_sign=True,
@@ -169,12 +172,14 @@ class _Maker:
     def load_authority(self, certificate_path: Path, key_path: Path) -> tuple[x509.Name, _Key]:
         if not key_path.exists():
             raise FileNotFoundError(
-                f"{key_path} is missing: bring the CA's key back for as long as it signs new hubs"
+                f"{key_path} is missing: bring the CA's key back while it signs new hubs"
             )
         key = serialization.load_pem_private_key(key_path.read_bytes(), None)
         certificate = x509.load_pem_x509_certificate(certificate_path.read_bytes())
         if not isinstance(key, _Key) or key.public_key() != certificate.public_key():
-            raise ValueError(f"{key_path} is not the key of {certificate_path}; find the right one")
+            raise ValueError(
+                f"{key_path} is not the key of {certificate_path}: bring back the one that is"
+            )
         self.end = min(self.end, certificate.not_valid_after_utc)
         return certificate.subject, key
 
@@ -192,7 +197,7 @@ class _Maker:
             return
         key = ec.generate_private_key(ec.SECP384R1())
         certificate = (
-            self.builder(_name(common_name), issuer, key, signer)
+            self.builder(_common_name(common_name), issuer, key, signer)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(x509.SubjectAlternativeName(names), critical=False)
             .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
@@ -221,7 +226,7 @@ class _Maker:
         )
 
     def worker(self, path: Path) -> None:
-        public_path = path.with_name(f"{path.name}.pub")
+        public_path = public_key(path)
         if self.keep and path.exists() and public_path.exists():
             return
         key = ec.generate_private_key(ec.SECP384R1())
@@ -248,7 +253,7 @@ class _Maker:
         self.write(certificate_path, certificate.public_bytes(serialization.Encoding.PEM), 0o644)
 
     def write(self, path: Path, data: bytes, mode: int) -> None:
-        """Write a new file that has its mode from the first byte on."""
+        """Write a new file that never has another mode than this, not even while it is empty."""
         path.unlink(missing_ok=True)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
         with os.fdopen(descriptor, "wb") as file:
@@ -256,11 +261,11 @@ class _Maker:
         self.written.append(path)
 
 
-def _name(common_name: str) -> x509.Name:
+def _common_name(common_name: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name[:64])])
 
 
-def _names(hosts: Sequence[str]) -> list[x509.GeneralName]:
+def _alternative_names(hosts: Sequence[str]) -> list[x509.GeneralName]:
     names: list[x509.GeneralName] = []
     for host in dict.fromkeys(hosts):
         try:

@@ -1,4 +1,4 @@
-"""A network file to begin with."""
+"""The text of a network file to begin with: hubs on a path, all on this machine."""
 
 from __future__ import annotations
 
@@ -6,7 +6,17 @@ import itertools
 
 
 def example_network(hubs: int = 3, workers: int = 2, base_port: int = 9400) -> str:
-    """A commented network file for a first look on one machine: hubs on a path."""
+    """Return a network file with comments, for a first run on one machine.
+
+    Parameters
+    ----------
+    hubs : int
+        Number of hubs; each is linked to the next.
+    workers : int
+        Workers of each hub.
+    base_port : int
+        The first of two ports per hub.
+    """
     if hubs < 1 or workers < 1:
         raise ValueError(f"hubs={hubs}, workers={workers}: at least 1 of each")
     if not 0 < base_port <= 65536 - 2 * hubs:
@@ -26,22 +36,22 @@ _EXAMPLE = """\
 # A network of hubs, each with its own workers. Every hub, worker and operator has this file.
 name = "first-look"
 
-# The algorithm: workers take tau slots of steps a round; hubs mix after every q rounds.
+# The algorithm: a round has tau slots; hubs mix after every q rounds.
 tau = 10
 q = 2
-slot = 0.5               # seconds; a worker takes at most one step a slot
+slot = 0.5               # seconds; a worker takes at most one step per slot
 rounds = 6               # or slots = 60
 
-# A round ends when all workers have answered, or its time is up. Each needs some seconds of a
-# core to start: six of them on two cores take about 25 s.
+# A round ends when all workers have answered, or when its time is up. In each round, starting
+# a worker takes some seconds of one core: six workers on two cores take about 25 s.
 round-deadline = 60      # seconds; at least tau * slot
-gossip-deadline = 120    # seconds a hub waits for its neighbours at a mixing
+gossip-deadline = 120    # seconds that a hub waits for its neighbours at a mixing
 absent = "keep"          # an absent worker's share stays with the hub's model; or "renormalise"
 mixing = "metropolis"    # or the path of a file that holds H
 
 certs = "certs"          # made by `mll-flower certs`
 
-# Which hubs talk to each other; or graph = "path", "ring", "star", "complete", ....
+# Which hubs talk to each other; or graph = "path", "ring", "star", "complete", ...
 edges = [{edges}]
 
 # What the workers train; the keys are those of the app's run config.

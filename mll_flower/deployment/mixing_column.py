@@ -1,4 +1,4 @@
-"""A hub's column of an H that was made beforehand."""
+"""A hub's column of the mixing matrix H, for networks whose H comes from a file."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from mll_flower.deployment.network_entries import NetworkFile, NetworkFileError
 
 
 def mixing_column(network: NetworkFile, config: RunConfig, hub: str) -> dict[str, float] | None:
-    """Return H[j, d] by hub id from the network's file of H; None for metropolis.
+    """Return H[j, d] by hub id, from the network's file of H; None for metropolis weights.
 
     Parameters
     ----------
     network : NetworkFile
         The deployment; rows and columns of H are in the order of its hubs.
     config : RunConfig
-        Whose weights b is computed from.
+        Its weights give the hub shares b, against which H is checked.
     hub : str
         Id of hub d.
     """
@@ -25,8 +25,8 @@ def mixing_column(network: NetworkFile, config: RunConfig, hub: str) -> dict[str
         return None
     if config.weights == "examples":
         raise NetworkFileError(
-            f"{network.path}: mixing: {network.mixing.name} is an H that is given, but the weights "
-            "are the workers' example counts, which nobody knows beforehand, so that H cannot be "
+            f"{network.path}: mixing: {network.mixing.name} gives H, but the weights are the "
+            "workers' example counts, which are not known beforehand, so that H cannot be "
             'checked: set weights = "equal" or the weights themselves in [run-config], or '
             'mixing = "metropolis"'
         )
@@ -35,4 +35,5 @@ def mixing_column(network: NetworkFile, config: RunConfig, hub: str) -> dict[str
     graph.add_nodes_from(range(len(places)))
     graph.add_edges_from((places[a], places[b]) for a, b in network.edges)
     matrix = load_mixing(network.mixing, graph, config.network().b)
-    return {id: float(matrix[j, places[hub]]) for id, j in places.items() if matrix[j, places[hub]]}
+    d = places[hub]
+    return {id: float(matrix[j, d]) for id, j in places.items() if matrix[j, d]}

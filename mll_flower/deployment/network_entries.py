@@ -1,4 +1,4 @@
-"""What a network file says, once it is read and checked."""
+"""A deployment as data: what a network file describes, once it has been read and checked."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Value = bool | int | float | str
 
 
 class NetworkFileError(ValueError):
-    """A network file that cannot be used; the text says where and what to do."""
+    """A network file that cannot be used; the text names the place and the remedy."""
 
 
 @dataclass(frozen=True)
@@ -29,9 +29,9 @@ class HubEntry:
     superlink, gossip : str
         ``host:port`` under which its workers and the other hubs reach it.
     workers : int
-        How many workers are expected.
+        Number of its workers.
     listen : str
-        Host to bind when it differs from those of the addresses (NAT, containers).
+        Host to bind where it differs from those of the addresses (NAT, containers); else empty.
     tls : TlsFiles
         Its certificate, key and CA.
     """
@@ -49,33 +49,40 @@ class HubEntry:
         return _join(self.listen or host_of(self.gossip), port_of(self.gossip))
 
     @property
-    def superlink_listen(self) -> tuple[str, int]:
-        """Host and port to bind for the SuperLink."""
-        return self.listen or host_of(self.superlink), port_of(self.superlink)
+    def superlink_listen(self) -> str:
+        """``host:port`` to bind for the SuperLink."""
+        return _join(self.listen or host_of(self.superlink), port_of(self.superlink))
+
+    @property
+    def superlink_local(self) -> str:
+        """``host:port`` of the SuperLink, as seen from the hub's own machine."""
+        bound = host_of(self.superlink_listen)
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(bound, bound)
+        return _join(host, port_of(self.superlink))
 
 
 @dataclass(frozen=True)
 class NetworkFile:
-    """A deployment: hubs, their graph, and the numbers of the algorithm.
+    """A deployment: hubs, their graph, and the parameters of the algorithm.
 
     Parameters
     ----------
     path : Path
         The file it was read from.
     name : str
-        Name of the network; names the run, too.
+        Name of the network and of its run.
     tau, q : int
-        Slots a round, and rounds between two mixings.
+        Slots per round, and rounds between two mixings.
     slot : float
         Length of a slot in seconds.
     rounds : int
-        How many rounds are run.
+        Number of rounds of the run.
     round_deadline, gossip_deadline : float
-        Seconds a round, and an exchange between hubs, may last.
+        Seconds that a round, and an exchange between hubs, may last.
     mixing : str | Path
         ``"metropolis"``, or the file of a mixing matrix H.
     absent : str
-        Where the share of an absent worker goes: ``"keep"`` or ``"renormalise"``.
+        What happens to the share of an absent worker: ``"keep"`` or ``"renormalise"``.
     certs : Path
         Directory of certificates and keys.
     hubs : tuple[HubEntry, ...]
@@ -83,7 +90,7 @@ class NetworkFile:
     edges : tuple[tuple[str, str], ...]
         Links between hubs, by id.
     run_config : Mapping[str, bool | int | float | str]
-        What the task is told (data set, model, batch size, ...).
+        What is trained (data set, model, batch size, ...).
     """
 
     path: Path
@@ -101,11 +108,6 @@ class NetworkFile:
     edges: tuple[tuple[str, str], ...]
     run_config: Mapping[str, Value] = field(default_factory=dict)
 
-    @property
-    def period(self) -> float:
-        """Seconds of training in a round: tau slots."""
-        return self.tau * self.slot
-
     @cached_property
     def graph(self) -> nx.Graph[str]:
         """The hub graph."""
@@ -115,25 +117,25 @@ class NetworkFile:
         return graph
 
     def hub(self, id: str) -> HubEntry:
-        """The entry of a hub."""
+        """Return the entry of a hub."""
         for hub in self.hubs:
             if hub.id == id:
                 return hub
         known = ", ".join(hub.id for hub in self.hubs)
-        raise NetworkFileError(f"{self.path}: no hub {id!r}; the hubs are {known}")
+        raise NetworkFileError(f"{self.path}: hub {id!r} does not exist; the hubs are {known}")
 
     def neighbours(self, id: str) -> tuple[str, ...]:
-        """Ids of a hub's neighbours, in order."""
+        """Return the ids of a hub's neighbours, sorted."""
         return tuple(sorted(self.graph.neighbors(self.hub(id).id)))
 
 
 def host_of(address: str) -> str:
-    """The host of ``host:port``, without the brackets of an IPv6 address."""
+    """Return the host of ``host:port``, without the brackets of an IPv6 address."""
     return address.rpartition(":")[0].strip("[]")
 
 
 def port_of(address: str) -> int:
-    """The port of ``host:port``."""
+    """Return the port of ``host:port``."""
     return int(address.rpartition(":")[2])
 
 

@@ -1,6 +1,7 @@
-"""The network file: one TOML text that every hub, worker and operator of a deployment shares.
+"""Read and check a network file: the TOML file that describes a deployment.
 
-Every mistake in it is an error that names the key, the value and the remedy.
+Every hub, worker and operator has a copy of it. Every mistake in it is an error that names the
+key, the value and the remedy.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from mll_flower.models.subnetwork_average import ABSENT_RULES
 __all__ = ["HubEntry", "NetworkFile", "NetworkFileError", "example_network", "load_network"]
 
 ROUND_MARGIN = 10.0
-"""Seconds a round lasts beyond tau slots unless told: what Flower takes to start workers."""
+"""Seconds of a round beyond its tau slots, by default: what Flower takes to start workers."""
 
 _TOP = {
     "name", "tau", "q", "slot", "rounds", "slots", "round-deadline", "gossip-deadline",
@@ -51,72 +52,72 @@ def load_network(path: str | Path) -> NetworkFile:
 
 
 class _Reader:
-    """Turns the tables of one file into a `NetworkFile`, or into an error that helps."""
+    """Turns the tables of one file into a `NetworkFile`, or raises an error with a remedy."""
 
     def __init__(self, path: Path, table: Mapping[str, Any]) -> None:
         self.path = path
-        self.top = self.known(table, _TOP, "")
+        self.top = self.known_keys(table, _TOP, "")
 
-    def fail(self, where: str, problem: str, remedy: str) -> NetworkFileError:
+    def error(self, where: str, problem: str, remedy: str) -> NetworkFileError:
         return NetworkFileError(f"{self.path}: {where}: {problem}; {remedy}")
 
-    def known(self, table: Mapping[str, Any], keys: set[str], where: str) -> dict[str, Any]:
-        """The table with its keys spelled with hyphens; only known ones."""
+    def known_keys(self, table: Mapping[str, Any], keys: set[str], where: str) -> dict[str, Any]:
+        """Return the table with its keys spelled with hyphens; unknown ones are errors."""
         found: dict[str, Any] = {}
         for key, value in table.items():
             name = key.replace("_", "-")
             if name not in keys:
                 listed = ", ".join(sorted(keys))
-                raise self.fail(f"{where}{key}", "unknown key", f"the known ones are {listed}")
+                raise self.error(f"{where}{key}", "unknown key", f"the known ones are {listed}")
             if name in found:
-                raise self.fail(f"{where}{key}", "given twice", "keep one of the two spellings")
+                raise self.error(f"{where}{key}", "given twice", "keep one of the two spellings")
             found[name] = value
         return found
 
     def text(self, table: Mapping[str, Any], key: str, where: str = "", default: Any = None) -> str:
         value = table.get(key, default)
         if value is None:
-            raise self.fail(f"{where}{key}", "missing", f'add {key} = "..."')
+            raise self.error(f"{where}{key}", "missing", f'add {key} = "..."')
         if not isinstance(value, str) or not value:
-            raise self.fail(f"{where}{key}", f"{value!r} is no text", "write a non-empty string")
+            raise self.error(f"{where}{key}", f"{value!r}", "write a non-empty string")
         return value
 
-    def whole(self, table: Mapping[str, Any], key: str, where: str = "") -> int:
+    def count(self, table: Mapping[str, Any], key: str, where: str = "") -> int:
         value = table.get(key)
         if value is None:
-            raise self.fail(f"{where}{key}", "missing", f"add {key} = 1 or more")
+            raise self.error(f"{where}{key}", "missing", f"add {key} = 1 or more")
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise self.fail(f"{where}{key}", f"{value!r}", "use a whole number of at least 1")
+            raise self.error(f"{where}{key}", f"{value!r}", "use a whole number of at least 1")
         return value
 
     def seconds(self, key: str, default: float | None = None) -> float:
         value = self.top.get(key, default)
         if value is None:
-            raise self.fail(key, "missing", f"add {key} = a number of seconds")
+            raise self.error(key, "missing", f"add {key} = a number of seconds")
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if not number or not math.isfinite(value) or value <= 0:
-            raise self.fail(key, f"{value!r}", "use a positive number of seconds")
+            raise self.error(key, f"{value!r}", "use a positive number of seconds")
         return float(value)
 
-    def beside(self, name: str) -> Path:
+    def resolve(self, name: str) -> Path:
         return self.path.parent / Path(name).expanduser()
 
     def network(self) -> NetworkFile:
-        tau, q, slot = self.whole(self.top, "tau"), self.whole(self.top, "q"), self.seconds("slot")
-        certs = self.beside(self.text(self.top, "certs", default="certs"))
+        tau, q, slot = self.count(self.top, "tau"), self.count(self.top, "q"), self.seconds("slot")
+        certs = self.resolve(self.text(self.top, "certs", default="certs"))
         hubs = self.hubs(certs)
         round_deadline = self.seconds("round-deadline", tau * slot + ROUND_MARGIN)
         if round_deadline < tau * slot:
-            raise self.fail(
+            raise self.error(
                 "round-deadline",
                 f"{round_deadline} s is shorter than tau * slot = {tau * slot} s",
-                "workers need that time for their steps and some more to answer: raise it",
+                "workers need that time for their steps, and more to answer: raise it",
             )
-        # Two hubs' clocks differ by at most what their rounds may last beyond the period.
+        # How far two hubs can be apart after q rounds, each at least tau slots long.
         skew = q * (round_deadline - tau * slot)
         name = self.text(self.top, "name")
         if not _ID.fullmatch(name):
-            raise self.fail("name", f"{name!r}", "use lower-case letters, digits and hyphens")
+            raise self.error("name", f"{name!r}", "use lower-case letters, digits and hyphens")
         return NetworkFile(
             path=self.path,
             name=name,
@@ -136,50 +137,51 @@ class _Reader:
 
     def rounds(self, tau: int) -> int:
         if ("rounds" in self.top) == ("slots" in self.top):
-            raise self.fail("rounds / slots", "give one of the two", "it says how long the run is")
+            raise self.error("rounds / slots", "give one of the two", "it is the length of the run")
         if "rounds" in self.top:
-            return self.whole(self.top, "rounds")
-        slots = self.whole(self.top, "slots")
+            return self.count(self.top, "rounds")
+        slots = self.count(self.top, "slots")
         if slots % tau:
             nearest = max(1, round(slots / tau)) * tau
-            raise self.fail("slots", f"{slots} is no multiple of tau = {tau}", f"use {nearest}")
+            raise self.error("slots", f"{slots} is not a multiple of tau = {tau}", f"use {nearest}")
         return slots // tau
 
     def mixing(self) -> str | Path:
         value = self.text(self.top, "mixing", default="metropolis")
         if value == "metropolis":
             return value
-        path = self.beside(value)
+        path = self.resolve(value)
         if not path.is_file():
-            raise self.fail(
+            raise self.error(
                 "mixing",
                 f"{value!r}: no such file",
-                'use "metropolis", or the path of a file that holds H (the other rules need '
-                "knowledge of the whole network: compute H once and write it to a file)",
+                'use "metropolis", or the path of a file that holds H (the other rules must know '
+                "the whole network: compute H once and write it to a file)",
             )
         return path
 
     def absent(self) -> str:
         value = self.text(self.top, "absent", default="keep")
         if value not in ABSENT_RULES:
-            raise self.fail("absent", f"{value!r}", f"use one of {', '.join(ABSENT_RULES)}")
+            raise self.error("absent", f"{value!r}", f"use one of {', '.join(ABSENT_RULES)}")
         return value
 
     def hubs(self, certs: Path) -> tuple[HubEntry, ...]:
         tables = self.top.get("hub")
         if not isinstance(tables, list) or not tables:
-            raise self.fail("hub", "there is none", "add a [[hub]] table for each hub")
+            raise self.error("hub", "missing", "add a [[hub]] table for each hub")
         hubs: list[HubEntry] = []
         taken: dict[str, str] = {}
         for number, table in enumerate(tables, start=1):
             if not isinstance(table, dict):
-                raise self.fail("hub", f"{table!r} is no table", "write [[hub]] tables")
-            hub = self.hub(self.known(table, _HUB, f"hub {number}: "), f"hub {number}: ", certs)
+                raise self.error("hub", f"{table!r} is not a table", "write [[hub]] tables")
+            where = f"hub {number}: "
+            hub = self.hub(self.known_keys(table, _HUB, where), where, certs)
             if any(other.id == hub.id for other in hubs):
-                raise self.fail(f"hub {number}: id", f"{hub.id!r} is taken", "choose another")
+                raise self.error(f"hub {number}: id", f"{hub.id!r} is taken", "choose another")
             for key, address in (("superlink", hub.superlink), ("gossip", hub.gossip)):
                 if address in taken:
-                    raise self.fail(
+                    raise self.error(
                         f"hub {hub.id}: {key}",
                         f"{address!r} is already {taken[address]}",
                         "give each an address of its own",
@@ -191,7 +193,7 @@ class _Reader:
     def hub(self, table: Mapping[str, Any], where: str, certs: Path) -> HubEntry:
         id = self.text(table, "id", where)
         if not _ID.fullmatch(id):
-            raise self.fail(
+            raise self.error(
                 f"{where}id", f"{id!r}", "use at most 50 lower-case letters, digits and hyphens"
             )
         files = {
@@ -201,12 +203,12 @@ class _Reader:
         }
         for key in files:
             if key in table:
-                files[key] = self.beside(self.text(table, key, where))
+                files[key] = self.resolve(self.text(table, key, where))
         return HubEntry(
             id=id,
             superlink=self.address(table, "superlink", where),
             gossip=self.address(table, "gossip", where),
-            workers=self.whole(table, "workers", where),
+            workers=self.count(table, "workers", where),
             listen=self.text(table, "listen", where).strip("[]") if "listen" in table else "",
             tls=TlsFiles(**files),
         )
@@ -215,26 +217,26 @@ class _Reader:
         value = self.text(table, key, where)
         host, _, port = value.rpartition(":")
         if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-            raise self.fail(f"{where}{key}", f"{value!r}", 'write "host:port", port 1 to 65535')
+            raise self.error(f"{where}{key}", f"{value!r}", 'write "host:port", port 1 to 65535')
         bare = host.strip("[]")
         if ":" in host and not (host.startswith("[") and host.endswith("]")):
-            raise self.fail(f"{where}{key}", f"{value!r}", f'write "[{bare}]:{port}" for IPv6')
+            raise self.error(f"{where}{key}", f"{value!r}", f'write "[{bare}]:{port}" for IPv6')
         try:
-            everywhere = ipaddress.ip_address(bare).is_unspecified
+            is_wildcard = ipaddress.ip_address(bare).is_unspecified
         except ValueError:
-            everywhere = False
+            is_wildcard = False
             if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?", bare):
-                raise self.fail(
+                raise self.error(
                     f"{where}{key}", f"{value!r}", "use a host name or an IP address"
                 ) from None
-        if everywhere:
-            raise self.fail(
+        if is_wildcard:
+            raise self.error(
                 f"{where}{key}",
-                f"{value!r} is no address that others can call",
-                f'write the one they use, and listen = "{bare}"',
+                f"{value!r} is not an address that others can reach",
+                f'write the one that they use, and listen = "{bare}"',
             )
         if bare.lower().endswith(SUFFIX):
-            raise self.fail(
+            raise self.error(
                 f"{where}{key}",
                 f"{value!r}: names under {SUFFIX} stand for hubs in certificates",
                 "use another host name",
@@ -243,56 +245,56 @@ class _Reader:
 
     def edges(self, ids: list[str]) -> tuple[tuple[str, str], ...]:
         if "graph" in self.top and "edges" in self.top:
-            raise self.fail("edges / graph", "both are given", "keep one of the two")
-        edges = self.named(ids) if "graph" in self.top else self.listed(ids)
+            raise self.error("edges / graph", "both are given", "keep one of the two")
+        edges = self.graph_edges(ids) if "graph" in self.top else self.listed_edges(ids)
         graph: nx.Graph[str] = nx.Graph()
         graph.add_nodes_from(ids)
         graph.add_edges_from(edges)
         if not nx.is_connected(graph):
             parts = sorted(sorted(part) for part in nx.connected_components(graph))
-            raise self.fail(
-                "edges", f"the hub graph falls into {parts}", "add edges between these parts"
+            raise self.error(
+                "edges", f"the hub graph is not connected: {parts}", "add edges between these parts"
             )
         return tuple(edges)
 
-    def named(self, ids: list[str]) -> list[tuple[str, str]]:
+    def graph_edges(self, ids: list[str]) -> list[tuple[str, str]]:
         name = self.text(self.top, "graph")
         try:
-            graph = hub_graph(name if name in GRAPHS else self.beside(name), len(ids))
+            graph = hub_graph(name if name in GRAPHS else self.resolve(name), len(ids))
         except (ValueError, OSError) as error:
             listed = ", ".join(GRAPHS)
             remedy = f"use one of {listed}, a graph's file, or list edges"
-            raise self.fail("graph", f"{name!r}: {error}", remedy) from error
+            raise self.error("graph", f"{name!r}: {error}", remedy) from error
         return [(ids[a], ids[b]) for a, b in graph.edges]
 
-    def listed(self, ids: list[str]) -> list[tuple[str, str]]:
+    def listed_edges(self, ids: list[str]) -> list[tuple[str, str]]:
         value = self.top.get("edges", [])
         if not isinstance(value, list):
-            raise self.fail("edges", f"{value!r}", 'write edges = [["a", "b"], ...]')
+            raise self.error("edges", f"{value!r}", 'write edges = [["a", "b"], ...]')
         edges: list[tuple[str, str]] = []
         for edge in value:
             if not isinstance(edge, list) or len(edge) != 2:
-                raise self.fail("edges", f"{edge!r}", "an edge is a pair of hub ids")
+                raise self.error("edges", f"{edge!r}", "an edge is a pair of hub ids")
             for end in edge:
                 if end not in ids:
-                    raise self.fail(
+                    raise self.error(
                         "edges", f"{edge}: no hub {end!r}", f"the hubs are {', '.join(ids)}"
                     )
             a, b = edge
             if a == b:
-                raise self.fail("edges", f"{edge} is a self-loop", "remove it")
+                raise self.error("edges", f"{edge} is a self-loop", "remove it")
             if (a, b) in edges or (b, a) in edges:
-                raise self.fail("edges", f"{edge} is given twice", "remove one")
+                raise self.error("edges", f"{edge} is given twice", "remove one")
             edges.append((a, b))
         return edges
 
     def run_config(self) -> dict[str, Value]:
         value = self.top.get("run-config", {})
         if not isinstance(value, dict):
-            raise self.fail("run-config", f"{value!r}", "write a [run-config] table")
+            raise self.error("run-config", f"{value!r}", "write a [run-config] table")
         for key, entry in value.items():
             if not isinstance(entry, bool | int | float | str):
-                raise self.fail(
+                raise self.error(
                     f"run-config: {key}", f"{entry!r}", "use a number, a string, true or false"
                 )
         return dict(value)

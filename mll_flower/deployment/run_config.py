@@ -1,4 +1,4 @@
-"""The run config of a hub, from its network file."""
+"""The run config of a hub and the node config of a worker, made from the network file."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from mll_flower.config import RunConfig
 from mll_flower.deployment.network_entries import NetworkFile, NetworkFileError, Value
 from mll_flower.tasks.data import absolute_dataset
 
-_DECIDED = {
-    "hubs": "[[hub]] tables",
-    "workers-per-hub": "`workers` of each hub",
-    "tau": "`tau`",
-    "q": "`q`",
-    "slots": "`rounds` or `slots`",
-    "absent": "`absent`",
-    "mixing": "`mixing`",
-    "graph": "`edges` or `graph`",
-    "output": "--state",
-    "resume": "the hub's own checkpoint",
-    "pool": "nothing: a SuperNode is one worker",
-    "preset": "nothing: set the values themselves",
-    "rates": "nothing: rates are measured",
-    "wait-for-all": "nothing: a round ends at its deadline",
+_SET_ELSEWHERE = {
+    "hubs": "the [[hub]] tables set it",
+    "workers-per-hub": "`workers` of each hub sets it",
+    "tau": "`tau` of the network file sets it",
+    "q": "`q` of the network file sets it",
+    "slots": "`rounds` or `slots` of the network file sets it",
+    "absent": "`absent` of the network file sets it",
+    "mixing": "`mixing` of the network file sets it",
+    "graph": "`edges` or `graph` of the network file sets it",
+    "output": "--state sets it",
+    "resume": "a hub always goes on from its own checkpoint",
+    "pool": "a SuperNode of a deployment is one worker",
+    "preset": "a deployment has no presets: set the values themselves",
+    "rates": "the rates of a deployment are measured",
+    "wait-for-all": "a round of a deployment ends at its deadline",
 }
-"""Keys of the run config that the network file, or its nature, decides."""
+"""Keys of the run config that may not be in a network file's [run-config], and why."""
 
 
 def hub_run_config(
     network: NetworkFile, hub: str, directory: Path, insecure: bool
 ) -> dict[str, Value]:
-    """Values of the run config with which a hub's run is started.
+    """Return the run config with which a hub's run is started.
 
     Parameters
     ----------
@@ -57,16 +57,16 @@ def hub_run_config(
         "output": str(directory.absolute()),
         "hubs": len(network.hubs),
         "workers-per-hub": ",".join(str(entry.workers) for entry in network.hubs),
-        "graph": "complete",
+        "graph": "complete",  # the network file has the links; this one passes every check
         "tau": network.tau,
         "q": network.q,
         "slots": network.rounds * network.tau,
         "absent": network.absent,
     }
     values.update(task_config(network))
-    checked = {k: v for k, v in values.items() if k in _types()}
+    checked = {k: v for k, v in values.items() if k in _known_keys()}
     config = RunConfig.from_run_config(checked)
-    # Flower wants the types that pyproject.toml has.
+    # Flower takes only values of the types that pyproject.toml has.
     return {k: config.to_run_config()[k] if k in checked else v for k, v in values.items()}
 
 
@@ -75,55 +75,54 @@ def task_config(network: NetworkFile) -> dict[str, Value]:
     values: dict[str, Value] = {}
     for key, value in network.run_config.items():
         name = key.replace("_", "-")
-        if name in _DECIDED:
+        if name in _SET_ELSEWHERE:
             raise NetworkFileError(
-                f"{network.path}: run-config: {key}: a network file sets this by {_DECIDED[name]}; "
-                "remove it here"
+                f"{network.path}: run-config: {key}: {_SET_ELSEWHERE[name]}; remove it from there"
             )
-        if name not in _types():
-            listed = ", ".join(sorted(set(_types()) - set(_DECIDED)))
+        if name not in _known_keys():
+            listed = ", ".join(sorted(set(_known_keys()) - set(_SET_ELSEWHERE)))
             raise NetworkFileError(
                 f"{network.path}: run-config: {key}: unknown key; the known ones are {listed}"
             )
         values[name] = value
     data = values.get("data-dir") or os.environ.get("MLL_FLOWER_DATA", "")
     if data:
-        values["data-dir"] = str(_beside(network, str(data)))
+        values["data-dir"] = str(_absolute(network, str(data)))
     if "dataset" in values:
         values["dataset"] = absolute_dataset(str(values["dataset"]), network.path.parent)
     return values
 
 
 def own_node_config(network: NetworkFile, text: str = "") -> dict[str, Value]:
-    """Return what a worker's node config says of its own data.
+    """Return what a worker's node config says about its own data.
 
     Parameters
     ----------
     network : NetworkFile
-        The deployment; relative paths start at its file.
+        The deployment; relative paths start at the folder of its file.
     text : str
         Pairs as Flower's commands take them, such as ``dataset="npz:own.npz"``.
     """
-    # Each machine has its data where its own copy of the network file says.
+    # Each machine finds the data where its own copy of the network file says.
     values = {key: value for key, value in task_config(network).items() if key == "data-dir"}
     try:
         values.update(parse_config_args([text]))
     except (click.ClickException, OSError) as error:
         raise ValueError(
-            f'node-config={text!r}: write pairs with spaces between, a=1 b="c" ({error})'
+            f'node-config={text!r}: write pairs with spaces between them, a=1 b="c" ({error})'
         ) from None
     if text and "=" not in text:
-        raise ValueError(f'node-config={text!r}: write pairs with spaces between, a=1 b="c"')
+        raise ValueError(f'node-config={text!r}: write pairs with spaces between them, a=1 b="c"')
     if "data-dir" in values:
-        values["data-dir"] = str(_beside(network, str(values["data-dir"])))
+        values["data-dir"] = str(_absolute(network, str(values["data-dir"])))
     if "dataset" in values:
         values["dataset"] = absolute_dataset(str(values["dataset"]), network.path.parent)
     return values
 
 
-def _types() -> set[str]:
+def _known_keys() -> set[str]:
     return {field.name.replace("_", "-") for field in fields(RunConfig)}
 
 
-def _beside(network: NetworkFile, path: str) -> Path:
+def _absolute(network: NetworkFile, path: str) -> Path:
     return (network.path.parent / Path(path).expanduser()).absolute()

@@ -1,24 +1,59 @@
-"""How the hubs of a network are, asked of each."""
+"""Ask the hubs of a network for their status, and show it as a table."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from rich.table import Table
+from rich.text import Text
 
 from mll_flower.deployment.certs import operator_files
-from mll_flower.deployment.commands import check_files
-from mll_flower.deployment.connect import read_status
-from mll_flower.deployment.network_entries import NetworkFile
+from mll_flower.deployment.credentials import check_credentials, operator_credentials
+from mll_flower.deployment.network_entries import HubEntry, NetworkFile
+from mll_flower.gossip.grpc_client import call, open_channel
 from mll_flower.gossip.results import PeerSilent
 from mll_flower.gossip.snapshot import RejectedSnapshot
 
+COLUMNS = ("hub", "phase", "round", "mixing", "workers", "loss", "neighbours")
 
-def survey(
+
+def ask_hub(
+    network: NetworkFile, hub: str, timeout: float = 2.0, *, insecure: bool = False
+) -> dict[str, Any]:
+    """Return the status of one hub, asked with the operator's certificate.
+
+    Parameters
+    ----------
+    network : NetworkFile
+        The deployment.
+    hub : str
+        Id of the hub.
+    timeout : float
+        Seconds that the hub has to answer.
+    insecure : bool
+        Without TLS.
+
+    Raises
+    ------
+    PeerSilent, RejectedSnapshot
+        The hub does not answer, or its certificate is not the expected one; the text says why.
+    """
+    tls = None if insecure else operator_files(network.certs)
+    channel = open_channel(network.hub(hub).gossip, hub, tls)
+    try:
+        return call(channel, "Status", b"{}", timeout)
+    finally:
+        channel.close()
+
+
+def ask_hubs(
     network: NetworkFile, insecure: bool = False, timeout: float = 2.0
 ) -> dict[str, dict[str, Any]]:
-    """Ask all hubs at once; a hub that does not answer has ``reachable`` false and a reason.
+    """Return the status of each hub by id, all asked at once.
+
+    ``reachable`` says whether a hub answered; if it did not, ``reason`` says why.
 
     Parameters
     ----------
@@ -29,12 +64,11 @@ def survey(
     timeout : float
         Seconds that a hub has to answer.
     """
-    operator = operator_files(network.certs)
-    check_files(network, [operator.ca, operator.certificate, operator.key], insecure)
+    check_credentials(network, operator_credentials(network), insecure)
 
     def ask(hub: str) -> dict[str, Any]:
         try:
-            return {"reachable": True, **read_status(network, hub, timeout, insecure=insecure)}
+            return {"reachable": True, **ask_hub(network, hub, timeout, insecure=insecure)}
         except (PeerSilent, RejectedSnapshot) as reason:
             return {"reachable": False, "reason": str(reason)}
 
@@ -43,30 +77,40 @@ def survey(
         return dict(zip(ids, pool.map(ask, ids), strict=True))
 
 
-def table(network: NetworkFile, found: dict[str, dict[str, Any]]) -> Table:
-    """Draw what the hubs have said."""
-    drawn = Table(title=f"{network.name}: {len(network.hubs)} hubs, {network.rounds} rounds")
-    for column in ("hub", "phase", "round", "mixing", "workers", "loss", "neighbours"):
-        drawn.add_column(column)
+def status_table(network: NetworkFile, answers: Mapping[str, Mapping[str, Any]]) -> Table:
+    """Return a table of what the hubs have answered, one row per hub.
+
+    Parameters
+    ----------
+    network : NetworkFile
+        The deployment.
+    answers : Mapping
+        The status of each hub by id, from `ask_hubs`.
+    """
+    table = Table(title=f"{network.name}: {len(network.hubs)} hubs, {network.rounds} rounds")
+    for column in COLUMNS:
+        table.add_column(column)
     for entry in network.hubs:
-        told = found[entry.id]
-        if not told["reachable"]:
-            reason = str(told["reason"])[:200]
-            drawn.add_row(entry.id, "[red]unreachable[/red]", "", "", "", "", reason)
-            continue
-        loss = told.get("loss")
-        met = told.get("neighbours", {})
-        neighbours = ", ".join(
-            f"[green]{peer}[/green]" if why == "mixed" else f"[yellow]{peer}: {why[:60]}[/yellow]"
-            for peer, why in met.items()
-        )
-        drawn.add_row(
-            entry.id,
-            str(told.get("phase", "")),
-            f"{told.get('round', 0)} / {network.rounds}",
-            str(told.get("mixing") or 0),
-            f"{told.get('workers', '-')} of {entry.workers}",
-            f"{loss:.4f}" if isinstance(loss, float) else "-",
-            neighbours,
-        )
-    return drawn
+        table.add_row(*_cells(entry, answers[entry.id], network.rounds))
+    return table
+
+
+def _cells(entry: HubEntry, answer: Mapping[str, Any], rounds: int) -> list[Text]:
+    # `Text`, not `str`: Rich would take square brackets in a reason for its markup.
+    if not answer["reachable"]:
+        reason = Text(str(answer["reason"])[:200])
+        return [Text(entry.id), Text("unreachable", "red"), *[Text()] * 4, reason]
+    loss = answer.get("loss")
+    neighbours = [
+        Text(peer, "green") if outcome == "mixed" else Text(f"{peer}: {outcome[:60]}", "yellow")
+        for peer, outcome in answer.get("neighbours", {}).items()
+    ]
+    return [
+        Text(entry.id),
+        Text(str(answer.get("phase", ""))),
+        Text(f"{answer.get('round', 0)} / {rounds}"),
+        Text(str(answer.get("mixing") or 0)),
+        Text(f"{answer.get('workers', '-')} of {entry.workers}"),
+        Text(f"{loss:.4f}" if isinstance(loss, float) else "-"),
+        Text(", ").join(neighbours),
+    ]

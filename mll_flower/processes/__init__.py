@@ -1,1 +1,1 @@
-"""Operating-system processes: trees of them, Flower's commands, simulation runs."""
+"""Operating-system processes: trees of them, Flower's commands, SuperLinks, simulation runs."""

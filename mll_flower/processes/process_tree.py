@@ -1,7 +1,9 @@
-"""Processes of a deployment: started, watched, and ended with all that they started.
+"""Start processes, watch them, and end each with everything that it has started.
 
-Flower's commands start processes of their own, some in sessions of their own. So a process
-is ended together with everything that was seen to descend from it.
+Flower's commands start processes of their own, some of them in sessions of their own, and some
+outlive their parents. So a process is ended together with every process that was ever seen to
+descend from it. psutil tells a process by its id and its start time: an id that the system has
+given to another process is never signalled.
 """
 
 from __future__ import annotations
@@ -13,10 +15,12 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
+
+import psutil
 
 PATIENCE = 10.0
 """Seconds that a process has to end by itself before it is killed."""
@@ -34,11 +38,59 @@ class Ended:
         return f"{self.name} has ended ({how})"
 
 
-@dataclass
-class _Child:
-    process: subprocess.Popen[bytes]
-    # Descendants ever seen, with their start times: a process id may be given out again.
-    family: dict[int, str] = field(default_factory=dict)
+def is_alive(process: int | psutil.Process) -> bool:
+    """Return whether a process, or the process with this id, runs; a zombie does not."""
+    try:
+        found = psutil.Process(process) if isinstance(process, int) else process
+        return found.is_running() and found.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+class ProcessTree:
+    """A process, and everything that was seen to descend from it.
+
+    Parameters
+    ----------
+    root : subprocess.Popen
+        A child of this process that was started in a session of its own and not waited for yet.
+    """
+
+    def __init__(self, root: subprocess.Popen[Any]) -> None:
+        self.root = root
+        # A dictionary for its order: parents come before their children.
+        self._members: dict[psutil.Process, None] = {psutil.Process(root.pid): None}
+        self._seen_before: set[psutil.Process] = set()
+
+    def end(self, patience: float | None = None) -> None:
+        """End the whole tree: ask, and kill what has not ended after ``patience`` seconds."""
+        _end([self], PATIENCE if patience is None else patience)
+
+    def alive(self) -> list[psutil.Process]:
+        """Return the known processes of the tree that have not ended, parents first."""
+        return [process for process in self._members if is_alive(process)]
+
+    def adopt(self, running: Sequence[tuple[psutil.Process, int, int]]) -> None:
+        """Add the descendants among all running processes, given with parent and session ids."""
+        # The session of a member that has ended still holds those of its children that have not.
+        pids = {process.pid for process in self._members}
+        pids -= {p.pid for p, _, _ in running if p.pid in pids and p not in self._members}
+        while True:
+            found = [
+                process
+                for process, parent, session in running
+                if process not in self._members and (parent in pids or session in pids)
+            ]
+            if not found:
+                break
+            self._members.update(dict.fromkeys(found))
+            pids.update(process.pid for process in found)
+        # A process that has ended is forgotten one call later: by then its children are known.
+        now = {process for process, _, _ in running if process in self._members}
+        root = next(iter(self._members))
+        keep = now | self._seen_before | {root}
+        self._members = {process: None for process in self._members if process in keep}
+        self._seen_before = now
 
 
 class Processes:
@@ -48,7 +100,7 @@ class Processes:
     """
 
     def __init__(self) -> None:
-        self._children: dict[str, _Child] = {}
+        self._trees: dict[str, ProcessTree] = {}
         self._lock = threading.RLock()
 
     def __enter__(self) -> Processes:
@@ -63,23 +115,23 @@ class Processes:
         self.end()
 
     def start(
-        self, name: str, words: Sequence[str], env: Mapping[str, str], log: Path | None = None
+        self, name: str, command: Sequence[str], env: Mapping[str, str], log: Path | None = None
     ) -> int:
-        """Start a process under a name that is free; return its id.
+        """Start a process under a name that is not in use; return its id.
 
         Parameters
         ----------
         name : str
             What it is called in messages.
-        words : Sequence[str]
-            The command.
+        command : Sequence[str]
+            The command and its arguments.
         env : Mapping[str, str]
-            Its environment; ``PATH`` finds the command.
+            Its environment; the command is looked up in ``PATH``.
         log : Path, optional
-            Where its output is appended; otherwise it goes where ours goes.
+            The file to which its output is appended; without it, output goes where ours goes.
         """
         with self._lock:
-            if name in self._children:
+            if name in self._trees:
                 raise ValueError(f"{name} runs already: stop it first")
             stream: IO[Any] | None = None
             if log is not None:
@@ -88,7 +140,7 @@ class Processes:
             try:
                 # A session of its own: a Ctrl-C in the terminal is ours to handle.
                 process = subprocess.Popen(
-                    words,
+                    command,
                     env=dict(env),
                     stdin=subprocess.DEVNULL,
                     stdout=stream,
@@ -98,110 +150,76 @@ class Processes:
             finally:
                 if stream is not None:
                     stream.close()
-            self._children[name] = _Child(process)
+            self._trees[name] = ProcessTree(process)
             return process.pid
 
     def is_running(self, name: str) -> bool:
-        """Whether a process was started under this name and has not ended."""
+        """Return whether a process was started under this name and has not ended."""
         with self._lock:
-            child = self._children.get(name)
-            return child is not None and child.process.poll() is None
+            tree = self._trees.get(name)
+            return tree is not None and tree.root.poll() is None
 
     def ended(self) -> list[Ended]:
-        """Say which processes have ended by themselves since the last call.
+        """Return the processes that have ended by themselves since the last call.
 
-        What such a process has left behind is ended, too.
+        What such a process has left behind is ended, too. To find that, call this often: it
+        also notes what the running processes have started.
         """
         with self._lock:
-            self._watch()
-            gone = {n: c for n, c in self._children.items() if c.process.poll() is not None}
-            for name, child in gone.items():
-                del self._children[name]
-                _end([child])
-        return [Ended(name, child.process.returncode) for name, child in gone.items()]
+            _watch(list(self._trees.values()))
+            gone = {n: tree for n, tree in self._trees.items() if tree.root.poll() is not None}
+            for name, tree in gone.items():
+                del self._trees[name]
+                tree.end()
+        return [Ended(name, tree.root.returncode) for name, tree in gone.items()]
 
     def stop(self, name: str) -> None:
         """End one process and what it has started."""
         with self._lock:
-            child = self._children.pop(name, None)
-        if child is not None:
-            child.family.update(_descendants([child.process.pid]))
-            _end([child])
+            tree = self._trees.pop(name, None)
+        if tree is not None:
+            tree.end()
 
     def end(self) -> None:
         """End all processes and what they have started; none is left behind."""
         with self._lock:
-            self._watch()
-            children = list(self._children.values())
-            self._children.clear()
-        _end(children)
-
-    def _watch(self) -> None:
-        for child in self._children.values():
-            known = [p for p, start in child.family.items() if _start_time(p) == start]
-            child.family.update(_descendants([child.process.pid, *known]))
+            trees = list(self._trees.values())
+            self._trees.clear()
+        _end(trees, PATIENCE)
 
 
-def _end(children: Sequence[_Child]) -> None:
-    for word in (signal.SIGTERM, signal.SIGKILL):
-        for child in children:
-            if child.process.poll() is None:
-                _signal(os.killpg, child.process.pid, word)
-            for pid, start in child.family.items():
-                if _start_time(pid) == start:
-                    _signal(os.kill, pid, word)
-        end = time.monotonic() + PATIENCE
-        while time.monotonic() < end:
-            if not any(_alive(child) for child in children):
+def _watch(trees: Sequence[ProcessTree]) -> None:
+    """Look at all processes of the machine once, and let each tree adopt its own."""
+    if not trees:
+        return
+    running: list[tuple[psutil.Process, int, int]] = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error, OSError):  # it has just ended, or is hidden from us
+            running.append((process, process.ppid(), os.getsid(process.pid)))
+    for tree in trees:
+        tree.adopt(running)
+
+
+def _end(trees: Sequence[ProcessTree], patience: float) -> None:
+    for request in (signal.SIGTERM, signal.SIGKILL):
+        asked: set[psutil.Process] = set()
+        end = time.monotonic() + patience
+        while True:
+            # In every turn: what is asked to end may still start something.
+            _watch(trees)
+            alive = [process for tree in trees for process in tree.alive()]
+            for process in alive:
+                if process not in asked:
+                    _send(process, request)
+                    asked.add(process)
+            if not alive or time.monotonic() >= end:
                 break
             time.sleep(0.05)
-    for child in children:
-        child.process.wait()
+    for tree in trees:
+        tree.root.wait()
 
 
-def _signal(send: Any, pid: int, word: signal.Signals) -> None:
-    with suppress(ProcessLookupError, PermissionError):
-        send(pid, word)
-        send(pid, signal.SIGCONT)  # a frozen process must wake up to end
-
-
-def _alive(child: _Child) -> bool:
-    running = child.process.poll() is None
-    return running or any(_start_time(pid) == start for pid, start in child.family.items())
-
-
-def _descendants(roots: Sequence[int]) -> dict[int, str]:
-    """Return the processes that descend from these, with their start times (Linux only).
-
-    Elsewhere nothing is found, and Flower's processes end by themselves when their parent
-    has gone.
-    """
-    found: dict[int, str] = {}
-    parents: dict[int, tuple[int, str]] = {}
-    with suppress(FileNotFoundError):
-        for name in os.listdir("/proc"):
-            if name.isdecimal():
-                fields = _stat(int(name))
-                if fields:
-                    parents[int(name)] = int(fields[1]), fields[19]
-    wanted = set(roots)
-    while True:
-        more = {p: s for p, (up, s) in parents.items() if up in wanted and p not in wanted}
-        if not more:
-            return found
-        found.update(more)
-        wanted.update(more)
-
-
-def _start_time(pid: int) -> str | None:
-    fields = _stat(pid)
-    return fields[19] if fields and fields[0] != "Z" else None
-
-
-def _stat(pid: int) -> list[str]:
-    """Fields of /proc/PID/stat from the state on; the name before it may hold anything."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return []
-    return text.rpartition(")")[2].split()
+def _send(process: psutil.Process, request: signal.Signals) -> None:
+    with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+        process.send_signal(request)
+        process.send_signal(signal.SIGCONT)  # a frozen process must wake up to end

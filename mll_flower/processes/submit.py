@@ -1,6 +1,7 @@
-"""Register a hub's workers with its SuperLink and start its run: Flower's commands in one process.
+"""Register a hub's workers with its SuperLink and start its run, all in one process.
 
-Each ``flwr`` command spends seconds on imports; a hub with dozens of workers would need minutes.
+Run as ``python -m mll_flower.processes.submit``. Each ``flwr`` command spends seconds on imports;
+with one command per worker, a hub with dozens of workers would need minutes.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import typer
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run ``flwr supernode register`` for each key, then ``flwr run``.
+    """Do what ``flwr supernode register`` does for each key, then what ``flwr run`` does.
 
     Parameters
     ----------
@@ -24,30 +25,32 @@ def main(arguments: Sequence[str]) -> int:
     """
     connection, app, config, *keys = arguments
     for key in keys:
-        code, text = _flwr("supernode", "register", key, connection)
-        if code and "already in use" not in text:
-            print(f"the worker with the key {key} cannot be registered:\n{text}")
+        code, output = _run_flwr("supernode", "register", key, connection)
+        # A hub that is started again has registered its workers before.
+        if code and "already in use" not in output:
+            print(f"the worker with the key {key} cannot be registered:\n{output}")
             return 1
-    code, text = _flwr("run", app, connection, "--run-config", config)
-    print(text)
+    code, output = _run_flwr("run", app, connection, "--run-config", config)
+    print(output)
     return code
 
 
-def _flwr(*words: str) -> tuple[int, str]:
+def _run_flwr(*arguments: str) -> tuple[int, str]:
+    """Run a ``flwr`` command in this process; return its exit code and its output."""
     from flwr.cli.app import app
 
     command = typer.main.get_command(app)
-    said = io.StringIO()
+    output = io.StringIO()
     code = 0
-    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
         try:
-            code = command.main(args=list(words), standalone_mode=False) or 0
+            code = command.main(args=list(arguments), standalone_mode=False) or 0
         except click.ClickException as error:
-            error.show(said)
+            error.show(output)
             code = error.exit_code
         except SystemExit as stop:
             code = stop.code if isinstance(stop.code, int) else 1
-    return code, said.getvalue()
+    return code, output.getvalue()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Certificates and keys: what they say, how they are kept, and that others accept them."""
+"""Certificates and keys: what they contain, who may read them, and that others accept them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from flwr.cli.supernode.register import try_load_public_key
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from flwr.supernode.cli.flower_supernode import _try_setup_client_authentication
 
-from mll_flower.deployment.certs import hub_files, make_certs, operator_files, worker_key
+from mll_flower.deployment.certs import make_certs, operator_files, public_key, worker_key
 from mll_flower.deployment.network_file import NetworkFile, example_network, load_network
 
 
@@ -36,6 +36,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("certs")
     network = network_with(home, host="site.example.org")
     make_certs(network, home / "certs", days=30)
+    assert network.hub("a").tls.certificate == home / "certs" / "hub-a.crt"
     return home / "certs"
 
 
@@ -44,7 +45,7 @@ def load(path: Path) -> x509.Certificate:
 
 
 def test_a_hub_is_named_and_may_serve_and_call(home: Path) -> None:
-    certificate = load(hub_files(home, "a").certificate)
+    certificate = load(home / "hub-a.crt")
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert names.get_values_for_type(x509.DNSName) == [
         "hub-a.mll",
@@ -66,7 +67,7 @@ def test_the_operator_may_only_call(home: Path) -> None:
     assert list(usage) == [ExtendedKeyUsageOID.CLIENT_AUTH]
 
 
-def test_private_keys_are_for_the_owner_alone(home: Path) -> None:
+def test_only_the_owner_can_read_private_keys(home: Path) -> None:
     private = [*home.glob("*.key"), *(p for p in (home / "workers").iterdir() if not p.suffix)]
     assert len(private) == 4 + 4
     for path in private:
@@ -75,14 +76,13 @@ def test_private_keys_are_for_the_owner_alone(home: Path) -> None:
 
 
 def test_python_accepts_the_chain_in_both_directions(home: Path) -> None:
-    """Strict checks (key usage, key identifiers) as newer Pythons make them by default."""
+    """With strict checks (key usage, key identifiers), as newer Pythons do by default."""
     server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=home / "ca.crt")
     client = ssl.create_default_context(cafile=home / "ca.crt")
     for context, hub in ((server, "a"), (client, "b")):
         context.verify_mode = ssl.CERT_REQUIRED
         context.verify_flags |= ssl.VERIFY_X509_STRICT
-        files = hub_files(home, hub)
-        context.load_cert_chain(files.certificate, files.key)
+        context.load_cert_chain(home / f"hub-{hub}.crt", home / f"hub-{hub}.key")
     left, right = socket.socketpair()
     accepted: list[ssl.SSLSocket] = []
     thread = threading.Thread(
@@ -103,27 +103,27 @@ def test_flower_accepts_the_worker_keys(home: Path, number: int) -> None:
     assert keys is not None
     private, public = keys
     assert isinstance(private.curve, ec.SECP384R1)
-    registered = try_load_public_key(path.with_name(f"{path.name}.pub"))
+    registered = try_load_public_key(public_key(path))
     assert registered == public_key_to_bytes(public)
 
 
-@pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="no ssh-keygen here")
+@pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="needs ssh-keygen")
 def test_ssh_keygen_reads_the_worker_keys(home: Path) -> None:
     path = worker_key(home, "a", 0)
     derived = subprocess.run(
         ["ssh-keygen", "-y", "-f", path], check=True, capture_output=True, text=True
     ).stdout
-    assert derived.split()[:2] == path.with_name("a-0.pub").read_text().split()[:2]
+    assert derived.split()[:2] == public_key(path).read_text().split()[:2]
 
 
 def test_nothing_is_overwritten_unless_asked(tmp_path: Path) -> None:
     network, certs = network_with(tmp_path), tmp_path / "certs"
     written = make_certs(network, certs)
     before = {path: path.read_bytes() for path in written}
-    hub_files(certs, "a").key.unlink()
+    (certs / "hub-a.key").unlink()
     with pytest.raises(FileExistsError, match=r"ca\.crt exists; nothing was written"):
         make_certs(network, certs)
-    assert not hub_files(certs, "a").key.exists()
+    assert not (certs / "hub-a.key").exists()
     make_certs(network, certs, overwrite=True)
     assert all(p.read_bytes() != old for p, old in before.items() if p.name != "README.txt")
 
@@ -144,7 +144,7 @@ def test_a_network_can_grow(tmp_path: Path) -> None:
         make_certs(network_with(tmp_path, hubs=4), certs, extend=True)
 
 
-def test_nonsense_is_refused(tmp_path: Path) -> None:
+def test_impossible_arguments_are_refused(tmp_path: Path) -> None:
     network = network_with(tmp_path)
     with pytest.raises(ValueError, match="days=0"):
         make_certs(network, tmp_path / "certs", days=0)

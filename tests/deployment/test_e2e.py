@@ -1,4 +1,4 @@
-"""Three hubs on a path with two workers each, as real processes, with TLS everywhere."""
+"""Three hubs on a path with two workers each, as real processes, with TLS on all connections."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from mll_flower.algorithm.mixing import mixing_matrix, zeta
 from mll_flower.algorithm.network import HubNetwork
 from mll_flower.algorithm.reference import mll_sgd
 from mll_flower.deployment.example_network import example_network
+from mll_flower.deployment.hub_state import FLOWER_HOME, SUPERLINK_LOG
 from mll_flower.models.sums import distance
 from mll_flower.tasks.models import binary_labels
 from tests.support.deployment import COMMAND, Deployment, running_in
@@ -27,7 +28,7 @@ TAU, Q, ROUNDS, HUBS = 10, 2, 4, ("a", "b", "c")
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Deployment:
-    """A run that is over, and everything that it left behind."""
+    """A run that is over, with its files."""
     with Deployment(
         tmp_path_factory.mktemp("e2e"),
         hubs=dict.fromkeys(HUBS, 2),
@@ -36,7 +37,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Deployment:
         tau=TAU,
         q=Q,
         rounds=ROUNDS,
-        slot=0.002,  # so short that a worker now and then misses one
+        slot=0.002,  # seconds; so short that workers miss some slots
         round_deadline=90.0,  # nobody is late; a round ends when all have answered
         gossip_deadline=60.0,
     ) as deployment:
@@ -102,8 +103,8 @@ def test_the_models_are_those_of_algorithm_1(finished: Deployment) -> None:
         shard = engine._shards[i]
         drawn = batch_rng(engine.seed, i, round).integers(len(shard), size=(TAU, 8))
         rows = shard[drawn[slot]]
-        slope = (1 / (1 + np.exp(-(x[rows] @ model[:-1] + model[-1]))) - label[rows]) / 8
-        return np.append(x[rows].T @ slope, slope.sum())
+        error = (1 / (1 + np.exp(-(x[rows] @ model[:-1] + model[-1]))) - label[rows]) / 8
+        return np.append(x[rows].T @ error, error.sum())
 
     start = engine.initial()["float32"].astype(np.float64)
     H = mixing_matrix(network.graph, network.b, "metropolis")
@@ -114,7 +115,7 @@ def test_the_models_are_those_of_algorithm_1(finished: Deployment) -> None:
         )
 
 
-def test_the_hubs_agree_as_zeta_says(finished: Deployment) -> None:
+def test_a_mixing_brings_the_hubs_together_by_zeta(finished: Deployment) -> None:
     network = network_of(finished)
     factor = zeta(mixing_matrix(network.graph, network.b, "metropolis"))
     replay = Replay(finished.engine(), {hub: finished.rows(hub) for hub in HUBS})
@@ -142,22 +143,25 @@ def test_nothing_is_left_behind(finished: Deployment) -> None:
 
 def test_tls_and_authentication_were_on(finished: Deployment) -> None:
     for hub in HUBS:
-        log = (finished.state / f"hub-{hub}" / "superlink.log").read_text()
+        log = (finished.state_of(hub) / SUPERLINK_LOG).read_text()
         assert "https://" in log
         assert log.count("Activated node_id") >= 2
-        assert (
-            "insecure = true"
-            not in (finished.state / f"hub-{hub}" / "flwr" / "config.toml").read_text()
-        )
+        config = (finished.state_of(hub) / FLOWER_HOME / "config.toml").read_text()
+        assert "root-certificates" in config
+        assert "insecure" not in config
 
 
 @pytest.mark.parametrize(
-    "words", [["up"], ["hub", "--id", "a"], ["worker", "--hub", "a", "--number", "0"], ["status"]]
+    "arguments",
+    [["up"], ["hub", "--id", "a"], ["worker", "--hub", "a", "--number", "0"], ["status"]],
+    ids=lambda arguments: arguments[0],
 )
-def test_nothing_runs_without_tls_unless_it_is_asked_for(tmp_path: Path, words: list[str]) -> None:
+def test_nothing_runs_without_tls_unless_it_is_asked_for(
+    tmp_path: Path, arguments: list[str]
+) -> None:
     path = tmp_path / "network.toml"
     path.write_text(example_network())
-    command = [COMMAND, words[0], str(path), *words[1:]]
+    command = [COMMAND, arguments[0], str(path), *arguments[1:]]
     run = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert run.returncode == 2
     assert f"mll-flower certs {path}" in run.stderr

@@ -1,7 +1,7 @@
-"""What goes wrong in a deployment, done to real processes, and the average expected after it.
+"""Faults of a deployment, inflicted on real processes, and the average expected after each.
 
-Each test ends with a replay: from the steps that workers have reported, the absences and the
-mixing weights that the hubs have recorded, the same models must come out, to the bit.
+Each test ends with a replay: the reported steps, the absences and the mixing weights that the
+hubs have recorded must lead to the same models, to the bit.
 """
 
 from __future__ import annotations
@@ -9,25 +9,29 @@ from __future__ import annotations
 import itertools
 import shutil
 import signal
+import tomllib
 from pathlib import Path
 
 import numpy as np
 import pytest
+import tomli_w
 
 from mll_flower.deployment.certs import make_certs
-from mll_flower.deployment.connect import connect
-from mll_flower.deployment.network_file import load_network
+from mll_flower.deployment.hub_gossip import start_gossip
+from mll_flower.deployment.hub_state import Phase
+from mll_flower.deployment.network_file import NetworkFile, load_network
 from mll_flower.gossip import Snapshot
-from tests.support.deployment import Deployment, free_ports
+from tests.support.deployment import Deployment, free_ports, running_in
 from tests.support.proxy import Proxy
 from tests.support.replay import Replay
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 
-# Far above what a round takes on an idle machine (6 to 10 s), for one that is not.
+# Seconds of a round: far above the 6 to 10 s that it takes on an idle machine.
 DEADLINE = 45.0
-# Longer than a round: a hub waits for one whose worker is frozen until the deadline.
+# Longer than a round: a hub waits for a neighbour whose frozen worker delays it to its deadline.
 GOSSIP = 50.0
+# Seconds after its deadline by which a round has ended.
 LATE = 2.0
 
 
@@ -46,7 +50,7 @@ def deployment(folder: Path, hubs: dict[str, int], **values: object) -> Deployme
 
 
 def check(trial: Deployment, hubs: list[str]) -> Replay:
-    """Rounds ended on time, links were used on both sides or on neither, models are right."""
+    """Check that rounds ended on time, links were used by both ends or none, models are right."""
     rows = {hub: trial.rows(hub) for hub in hubs}
     late = max(row["late"] for theirs in rows.values() for row in theirs)
     print(f"\nthe latest end of a round: {late:.2f} s after its deadline")
@@ -59,7 +63,7 @@ def check(trial: Deployment, hubs: list[str]) -> Replay:
         assert sum(row["column"].values()) == pytest.approx(1.0, abs=1e-12) or number is None
         for peer, share in row["column"].items():
             if peer != hub:
-                # Detailed balance, from the weights that each knew.
+                # Detailed balance, with the weights that each of the two knew.
                 other = mixings[peer, number]
                 assert row["weight"] * share == pytest.approx(
                     other["weight"] * other["column"][hub], rel=1e-9
@@ -72,7 +76,7 @@ def check(trial: Deployment, hubs: list[str]) -> Replay:
 
 
 def check_average(rows: dict[str, list[dict]], replay: Replay) -> None:
-    """Mixing does not change the average of the hubs that took part, by their weights."""
+    """Check that no mixing changed the weighted average of the hubs that took part."""
     weight = {(h, r["mixing"]): r["weight"] for h, theirs in rows.items() for r in theirs}
     for number in {number for _, number in replay.mixed}:
         present = [hub for hub in rows if (hub, number) in replay.mixed]
@@ -108,7 +112,7 @@ def test_workers_that_freeze_come_back_and_die(tmp_path: Path) -> None:
         assert causes <= {"late", "expired", "uploading", "gone"}
         assert causes
         assert all(absent["worker"] == 1 for row in a for absent in row["absent"])
-        # The hub whose only worker is dead goes on: it keeps its model and mixes it.
+        # A hub whose only worker is dead goes on: it keeps its model and mixes it.
         assert all(not row["arrived"] for row in b[dead + 1 :])
         assert [row["round"] for row in b] == list(range(1, 10))
         assert all(not row["silent"] for row in (*a, *b))
@@ -181,7 +185,7 @@ def test_a_cut_link_is_dropped_on_both_sides_and_used_again(tmp_path: Path) -> N
 def test_hubs_of_another_authority_or_of_no_network_file_are_kept_out(tmp_path: Path) -> None:
     hubs = {"a": 1, "b": 1, "c": 1}
     with deployment(tmp_path, hubs, rounds=4) as trial:
-        # Hub c is in everyone's network file, but its certificates are of another authority.
+        # Hub c is in every network file, but another authority has signed its certificates.
         other = tmp_path / "other"
         other.mkdir()
         text = trial.path.read_text().replace("npz:data.npz", f"npz:{tmp_path / 'data.npz'}")
@@ -194,11 +198,12 @@ def test_hubs_of_another_authority_or_of_no_network_file_are_kept_out(tmp_path: 
         common = ["--state", str(trial.state), "--quiet"]
         trial.run("hub-c", "hub", str(forged.path), "--id", "c", *common)
         trial.run("worker-c-0", "worker", str(forged.path), "--hub", "c", "--number", "0", *common)
-        # Hub x has a certificate of the network's own authority, but is in no other file.
+        # The network's own authority has signed the certificate of hub x, which is in no other
+        # hub's network file.
         stranger = add_hub_x(trial, tmp_path)
-        gossip = connect(stranger, "x")
+        gossip = start_gossip(stranger, "x")
         try:
-            trial.wait("hub b begins", lambda: trial.now("b").get("phase") == "training")
+            trial.wait("hub b begins", lambda: trial.now("b").get("phase") == Phase.TRAINING)
             trial.wait_round("b", 1)
             arrays = trial.engine().layout.arrays(trial.engine().initial())
             gossip.publish(Snapshot("trial", 1, "x", 1e9, 1, arrays))
@@ -216,16 +221,15 @@ def test_hubs_of_another_authority_or_of_no_network_file_are_kept_out(tmp_path: 
         check(trial, ["a", "b", "c"])
 
 
-def add_hub_x(trial: Deployment, folder: Path):
-    """A network file with one more hub, next to b, and a certificate for it."""
-    superlink, gossip = free_ports(2)
-    text = trial.path.read_text().replace('["b", "c"]', '["b", "c"], ["b", "x"]')
-    assert '["b", "x"]' in text
-    text += f'[[hub]]\nid = "x"\nworkers = 1\nsuperlink = "127.0.0.1:{superlink}"\n'
-    text += f'gossip = "127.0.0.1:{gossip}"\n'
+def add_hub_x(trial: Deployment, folder: Path) -> NetworkFile:
+    """Return a network with one more hub, next to b, and with a certificate for it."""
+    superlink, gossip = (f"127.0.0.1:{port}" for port in free_ports(2))
+    table = tomllib.loads(trial.path.read_text())
+    table["edges"].append(["b", "x"])
+    table["hub"].append({"id": "x", "workers": 1, "superlink": superlink, "gossip": gossip})
     path = folder / "stranger" / "network.toml"
     path.parent.mkdir()
-    path.write_text(text)
+    path.write_text(tomli_w.dumps(table))
     shutil.copytree(trial.network.certs, path.parent / "certs")
     network = load_network(path)
     make_certs(network, network.certs, extend=True)
@@ -233,8 +237,6 @@ def add_hub_x(trial: Deployment, folder: Path):
 
 
 def test_ctrl_c_ends_everything(tmp_path: Path) -> None:
-    from tests.support.deployment import running_in
-
     with deployment(tmp_path, {"a": 1}, rounds=50) as trial:
         trial.run("up", "up", str(trial.path))
         trial.wait_round("a", 1)

@@ -1,8 +1,8 @@
-"""The network file: what it means, and errors that name the key, the value and the remedy."""
+"""The network file: what is read from it, and errors that name the key, the value, the remedy."""
 
 from __future__ import annotations
 
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, replace
 from pathlib import Path
 
 import networkx as nx
@@ -54,10 +54,9 @@ def read(tmp_path: Path, text: str) -> NetworkFile:
 def test_a_good_file(tmp_path: Path) -> None:
     network = read(tmp_path, GOOD)
     assert (network.name, network.tau, network.q, network.slot) == ("three-sites", 8, 2, 0.5)
-    assert network.period == 4.0
     assert network.rounds == 10
     assert network.round_deadline == 14.0
-    assert network.gossip_deadline == 30.0  # two rounds may each end 10 s apart, and 10 s
+    assert network.gossip_deadline == 30.0  # 10 s, and 10 s more for each of the q rounds
     assert (network.mixing, network.absent) == ("metropolis", "keep")
     assert network.run_config == {"dataset": "mnist", "learning-rate": 0.1}
     assert [hub.id for hub in network.hubs] == ["north", "mid", "south"]
@@ -70,12 +69,15 @@ def test_a_good_file(tmp_path: Path) -> None:
     assert mid.tls.certificate == Path("/etc/mll/mid.crt")
     assert mid.tls.key == tmp_path / "certs" / "hub-mid.key"
     assert mid.gossip_listen == "0.0.0.0:9093"
-    assert mid.superlink_listen == ("0.0.0.0", 9092)
+    assert mid.superlink_listen == "0.0.0.0:9092"
+    assert mid.superlink_local == "127.0.0.1:9092"
     assert south.gossip_listen == "[2001:db8::7]:9093"
-    assert south.superlink_listen == ("2001:db8::7", 9092)
+    assert south.superlink_listen == south.superlink_local == "[2001:db8::7]:9092"
+    everywhere = replace(south, listen="::")
+    assert (everywhere.superlink_listen, everywhere.superlink_local) == ("[::]:9092", "[::1]:9092")
     with pytest.raises(FrozenInstanceError):
         network.tau = 3  # type: ignore[misc]
-    with pytest.raises(NetworkFileError, match="no hub 'west'; the hubs are north, mid, south"):
+    with pytest.raises(NetworkFileError, match="hub 'west' does not exist; the hubs are north"):
         network.neighbours("west")
 
 
@@ -121,7 +123,7 @@ MISTAKES = {
     "zero gossip": ("q = 2", "q = 2\ngossip-deadline = 0", r"gossip-deadline: 0; use a positive"),
     "no length": ("rounds = 10", "", r"rounds / slots: give one of the two"),
     "two lengths": ("rounds = 10", "rounds = 1\nslots = 8", r"rounds / slots: give one"),
-    "odd slots": ("rounds = 10", "slots = 81", r"81 is no multiple of tau = 8; use 80"),
+    "odd slots": ("rounds = 10", "slots = 81", r"81 is not a multiple of tau = 8; use 80"),
     "bad name": ('"three-sites"', '"Three Sites"', r"name: 'Three Sites'; use lower-case"),
     "bad id": ('id = "mid"', 'id = "Mid_1"', r"hub 2: id: 'Mid_1'; use"),
     "same id": ('id = "south"', 'id = "north"', r"hub 3: id: 'north' is taken"),
@@ -129,7 +131,11 @@ MISTAKES = {
     "no port": ("10.0.0.7:9093", "10.0.0.7", r'gossip: .*; write "host:port"'),
     "port 0": ("10.0.0.7:9093", "10.0.0.7:0", r'gossip: .*; write "host:port"'),
     "bare ipv6": ("[2001:db8::7]:9093", "2001:db8::7:9093", r'write "\[2001:db8::7\]:9093"'),
-    "everywhere": ("10.0.0.7:9093", "0.0.0.0:9093", r'no address that others.*listen = "0.0.0.0"'),
+    "everywhere": (
+        "10.0.0.7:9093",
+        "0.0.0.0:9093",
+        r'not an address that others.*listen = "0.0.0.0"',
+    ),
     "our names": ("north.example.org:9093", "hub-mid.mll:9093", r"stand for hubs in cert"),
     "odd host": ("10.0.0.7:9093", "a b:9093", r"use a host name or an IP address"),
     "no workers": ("workers = 4", "workers = 0", r"hub 1: workers: 0; use a whole number"),
@@ -137,7 +143,7 @@ MISTAKES = {
     "self-loop": ('["mid", "south"]', '["mid", "mid"]', r"is a self-loop; remove it"),
     "twice": ('["mid", "south"]', '["mid", "north"]', r"given twice"),
     "no pair": ('["mid", "south"]', '["mid"]', r"an edge is a pair of hub ids"),
-    "parts": (', ["mid", "south"]', "", r"falls into \[\['mid', 'north'\], \['south'\]\]"),
+    "parts": (', ["mid", "south"]', "", r"not connected: \[\['mid', 'north'\], \['south'\]\]"),
     "graph and edges": ("q = 2", 'q = 2\ngraph = "path"', r"edges / graph: both are given"),
     "unknown graph": (EDGES, 'graph = "tre"', r"graph: 'tre'.*use one of complete, path"),
     "mixing": (
@@ -158,9 +164,9 @@ MISTAKES = {
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_is_named(tmp_path: Path, mistake: str) -> None:
-    old, new, words = MISTAKES[mistake]
+    old, new, message = MISTAKES[mistake]
     assert old in GOOD
-    with pytest.raises(NetworkFileError, match=words) as error:
+    with pytest.raises(NetworkFileError, match=message) as error:
         read(tmp_path, GOOD.replace(old, new))
     assert str(tmp_path / "network.toml") in str(error.value)
 
@@ -176,7 +182,7 @@ def test_no_hubs_and_no_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("hubs", [1, 2, 3, 30])
-def test_the_example_is_good(tmp_path: Path, hubs: int) -> None:
+def test_the_example_can_be_read(tmp_path: Path, hubs: int) -> None:
     network = read(tmp_path, example_network(hubs=hubs, workers=3, base_port=9500))
     assert len(network.hubs) == hubs
     assert nx.is_isomorphic(network.graph, nx.path_graph(hubs))
@@ -185,6 +191,6 @@ def test_the_example_is_good(tmp_path: Path, hubs: int) -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"hubs": 0}, {"workers": 0}, {"base_port": 65534}])
-def test_the_example_refuses_nonsense(wrong: dict[str, int]) -> None:
+def test_the_example_refuses_impossible_arguments(wrong: dict[str, int]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
         example_network(**wrong)

@@ -1,7 +1,8 @@
-"""A deployment of real processes on loopback, for tests: start, break, wait, read, end."""
+"""A deployment of real processes on loopback: start it, break it, read what it wrote, end it."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -14,14 +15,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
+import tomli_w
+from safetensors.numpy import load_file
 from sklearn.datasets import load_digits
 
 from mll_flower.config import RunConfig
 from mll_flower.deployment.certs import make_certs
-from mll_flower.deployment.network_file import load_network
+from mll_flower.deployment.hub_state import MODEL_FILE, ROUNDS_FILE, hub_directory, read_now
+from mll_flower.deployment.network_file import NetworkFile, example_network, load_network
 from mll_flower.deployment.run_config import hub_run_config
 from mll_flower.models.layout import Flat
-from mll_flower.processes.process_tree import _descendants
+from mll_flower.processes.process_tree import is_alive
 from mll_flower.training.engine import Engine
 from mll_flower.training.run_engine import run_engine
 
@@ -29,7 +34,7 @@ COMMAND = str(Path(sys.executable).parent / "mll-flower")
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that are free now, all different."""
+    """Return ports that are free now, all different."""
     probes = [socket.socket() for _ in range(count)]
     try:
         for probe in probes:
@@ -41,24 +46,31 @@ def free_ports(count: int) -> list[int]:
 
 
 def write_data(path: Path) -> None:
-    """Write digits as a worker's own file would hold them: importing sklearn takes a second."""
+    """Write the digits to a file, so that no worker spends a second on importing sklearn."""
     digits = load_digits()
     x, y = (digits.images / 16).astype(np.float32)[:, None], digits.target.astype(np.int64)
     np.savez(path, x_train=x[:1500], y_train=y[:1500], x_test=x[1500:], y_test=y[1500:])
 
 
-def running_in(folder: Path) -> list[int]:
-    """Processes that were started with a path in this folder on their command line."""
+def example_with(folder: Path, *changes: tuple[str, str]) -> NetworkFile:
+    """Write the example network to a folder, with some texts in it replaced; return it."""
+    text = example_network()
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    (folder / "network.toml").write_text(text)
+    return load_network(folder / "network.toml")
+
+
+def running_in(folder: Path) -> list[psutil.Process]:
+    """Return the processes that have a path in this folder in their command or environment."""
     found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal() and int(entry.name) != os.getpid():
-            try:
-                words = (entry / "cmdline").read_bytes() + (entry / "environ").read_bytes()
-            except OSError:
-                continue
-            if str(folder).encode() in words:
-                found.append(int(entry.name))
-    return found
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            texts = (*process.cmdline(), *process.environ().values())
+            if any(str(folder) in text for text in texts) and is_alive(process):
+                found.append(process)
+    return [process for process in found if process.pid != os.getpid()]
 
 
 class Deployment:
@@ -69,11 +81,11 @@ class Deployment:
     folder : Path
         Where everything is kept.
     hubs : Mapping[str, int]
-        Workers of each hub, by id.
+        Number of workers of each hub, by id.
     edges : Sequence
         Pairs of hub ids.
     run_config : Mapping
-        The network file's ``[run-config]``, beyond the data set.
+        What the network file's ``[run-config]`` has besides the data set.
     **values
         Further keys of the network file (tau, q, slot, rounds, round-deadline, ...).
     """
@@ -93,17 +105,20 @@ class Deployment:
         self.gossip_port = dict(zip(hubs, ports[1::2], strict=True))
         settings = {"dataset": "npz:data.npz", "batch-size": 8, "learning-rate": 0.1, "seed": 5}
         settings.update(run_config or {})
-        top = {"name": "trial", "edges": [list(edge) for edge in edges], **values}
-        lines = [f"{key.replace('_', '-')} = {json.dumps(value)}" for key, value in top.items()]
-        lines += ["[run-config]"]
-        lines += [f"{key} = {json.dumps(value)}" for key, value in settings.items()]
-        for (id, workers), superlink, gossip in zip(
-            hubs.items(), ports[::2], ports[1::2], strict=True
-        ):
-            lines += ["[[hub]]", f'id = "{id}"', f"workers = {workers}"]
-            lines += [f'superlink = "127.0.0.1:{superlink}"', f'gossip = "127.0.0.1:{gossip}"']
+        entries = [
+            {
+                "id": id,
+                "workers": workers,
+                "superlink": f"127.0.0.1:{superlink}",
+                "gossip": f"127.0.0.1:{gossip}",
+            }
+            for (id, workers), superlink, gossip in zip(
+                hubs.items(), ports[::2], ports[1::2], strict=True
+            )
+        ]
+        table = {"name": "trial", "edges": edges, **values, "run-config": settings, "hub": entries}
         self.path = folder / "network.toml"
-        self.path.write_text("\n".join(lines) + "\n")
+        self.path.write_text(tomli_w.dumps(table))
         self.network = load_network(self.path)
         make_certs(self.network, self.network.certs)
         self.state = folder / "state"
@@ -115,11 +130,11 @@ class Deployment:
     def __exit__(self, *_: object) -> None:
         self.end()
 
-    def run(self, name: str, *words: str) -> None:
-        """Start ``mll-flower`` with some words, under a name."""
+    def run(self, name: str, *arguments: str) -> None:
+        """Start ``mll-flower`` with some arguments, under a name."""
         with (self.folder / f"{name}.out").open("ab") as output:
             self.processes[name] = subprocess.Popen(
-                [COMMAND, *words],
+                [COMMAND, *arguments],
                 cwd=self.folder,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -134,8 +149,8 @@ class Deployment:
     def worker(self, hub: str, number: int) -> None:
         """Start a worker."""
         name = f"worker-{hub}-{number}"
-        words = ["worker", str(self.path), "--hub", hub, "--number", str(number), "--quiet"]
-        self.run(name, *words)
+        arguments = ["worker", str(self.path), "--hub", hub, "--number", str(number), "--quiet"]
+        self.run(name, *arguments)
 
     def start_all(self) -> None:
         """Start every hub and every worker, each by its own command."""
@@ -144,26 +159,14 @@ class Deployment:
             for number in range(entry.workers):
                 self.worker(entry.id, number)
 
-    def family(self, name: str) -> list[int]:
-        """A command's process and everything below it."""
-        pid = self.processes[name].pid
-        return [pid, *_descendants([pid])]
-
-    def signal(self, name: str, word: signal.Signals) -> None:
-        """Send a signal to a command's process and to everything below it, top first."""
-        for pid in self.family(name):
-            try:
-                os.kill(pid, word)
-            except ProcessLookupError:
-                continue
-        if word == signal.SIGKILL:
+    def signal(self, name: str, kind: signal.Signals) -> None:
+        """Send a signal to a command's process and to all its descendants, parents first."""
+        root = psutil.Process(self.processes[name].pid)
+        for process in (root, *root.children(recursive=True)):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.send_signal(kind)
+        if kind == signal.SIGKILL:
             self.processes.pop(name).wait()
-
-    def stop(self, name: str) -> int:
-        """Ask a command to end; return its exit code."""
-        process = self.processes.pop(name)
-        process.terminate()
-        return process.wait(timeout=60)
 
     def end(self) -> None:
         """End everything."""
@@ -176,30 +179,29 @@ class Deployment:
                 process.kill()
                 process.wait()
         self.processes.clear()
-        for pid in running_in(self.folder):
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
+        for process in running_in(self.folder):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+
+    def state_of(self, hub: str) -> Path:
+        """Return the folder of a hub's state."""
+        return hub_directory(self.network, hub, self.state)
 
     def entries(self, hub: str) -> list[dict[str, Any]]:
-        """Lines of a hub's record: rows and events."""
-        path = self.state / f"hub-{hub}" / "rounds.jsonl"
+        """Return the lines of a hub's record: rows and events."""
+        path = self.state_of(hub) / ROUNDS_FILE
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
     def rows(self, hub: str) -> list[dict[str, Any]]:
-        """Rows of a hub's rounds."""
+        """Return the rows of a hub's rounds."""
         return [entry for entry in self.entries(hub) if "arrived" in entry]
 
     def now(self, hub: str) -> dict[str, Any]:
-        """What a hub says of itself in its file."""
-        try:
-            return json.loads((self.state / f"hub-{hub}" / "now.json").read_text())
-        except (OSError, ValueError):
-            return {}
+        """Return what a hub last wrote about itself."""
+        return read_now(self.state_of(hub))
 
     def wait(self, what: str, condition: Callable[[], bool], timeout: float = 240.0) -> None:
-        """Wait until a condition holds; an error shows how everything is."""
+        """Wait until a condition holds; the error, if it does not, shows all outputs."""
         end = time.monotonic() + timeout
         while not condition():
             if time.monotonic() > end:
@@ -215,31 +217,29 @@ class Deployment:
         )
 
     def wait_finished(self, hubs: Sequence[str], timeout: float = 240.0) -> None:
-        """Wait until the hubs' commands have ended; all must have ended well."""
+        """Wait until the hubs' commands have ended, all with exit code 0."""
         for hub in hubs:
             process = self.processes[f"hub-{hub}"]
             self.wait(f"hub {hub} ends", lambda p=process: p.poll() is not None, timeout)
             assert process.returncode == 0, self.report()
 
     def report(self) -> str:
-        """The ends of all outputs."""
+        """Return the ends of all outputs."""
         parts = []
         for path in (*self.folder.glob("*.out"), *self.state.glob("*/*.log")):
             parts.append(f"--- {path.relative_to(self.folder)}\n{path.read_text()[-1500:]}")
         return "\n".join(parts)
 
     def model(self, hub: str) -> Flat:
-        """A hub's final model, flat."""
-        from safetensors.numpy import load_file
-
-        return self.engine().layout.flatten(load_file(self.state / f"hub-{hub}/model.safetensors"))
+        """Return a hub's final model, flat."""
+        return self.engine().layout.flatten(load_file(self.state_of(hub) / MODEL_FILE))
 
     def engine(self) -> Engine:
-        """The engine that trains all workers of this network, for replays."""
+        """Return an engine that can train every worker of this network, for replays."""
         return run_engine(self.config())
 
     def config(self) -> RunConfig:
-        """The run config that the hubs get."""
+        """Return the run config that the hubs get."""
         first = self.network.hubs[0].id
-        values = hub_run_config(self.network, first, self.state / f"hub-{first}", False)
+        values = hub_run_config(self.network, first, self.state_of(first), False)
         return RunConfig.from_run_config(values)

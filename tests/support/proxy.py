@@ -1,4 +1,4 @@
-"""A TCP proxy that can be cut, to stand for the network between two hubs."""
+"""A TCP proxy that can be cut: the network between two hubs, in tests."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import threading
 
 
 class Proxy:
-    """Passes bytes on to a port of this machine until it is cut.
+    """Forwards bytes to a port of this machine until it is cut.
 
     Parameters
     ----------
     target : int
-        The port to pass on to.
+        The port to forward to.
     """
 
     def __init__(self, target: int) -> None:
@@ -26,7 +26,7 @@ class Proxy:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut(self) -> None:
-        """End all connections, and every new one at once."""
+        """End all connections, and from now on every new one as soon as it is made."""
         with self._lock:
             self.whole = False
             for connection in self._open:
@@ -38,7 +38,7 @@ class Proxy:
         self.whole = True
 
     def close(self) -> None:
-        """Stop."""
+        """Cut all connections and stop listening."""
         self.cut()
         self._server.close()
 
@@ -58,9 +58,9 @@ class Proxy:
                 client.close()
                 continue
             for source, sink in ((client, server), (server, client)):
-                threading.Thread(target=self._pass, args=(source, sink), daemon=True).start()
+                threading.Thread(target=self._forward, args=(source, sink), daemon=True).start()
 
-    def _pass(self, source: socket.socket, sink: socket.socket) -> None:
+    def _forward(self, source: socket.socket, sink: socket.socket) -> None:
         with self._lock:
             self._open |= {source, sink}
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Replay a deployment from what its hubs have recorded: same steps, same averages, same bits."""
+"""Compute a deployment's models again from its hubs' records, to the bit."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ Row = Mapping[str, Any]
 
 
 class Replay:
-    """The models that the hubs must have had.
+    """The models that the hubs must have had: ``y`` at the end, ``z`` and ``mixed`` by mixing.
 
     Parameters
     ----------
     engine : Engine
         Trains every worker of the network.
     rows : Mapping[str, Sequence[Row]]
-        Rows of each hub, in order.
-    absent : str
-        The rule for absent workers.
+        Rows of each hub's record, in order.
+    absent : {"keep", "renormalise"}
+        What happens to the shares of absent workers.
     """
 
     def __init__(
@@ -35,15 +35,15 @@ class Replay:
         self.mixed: dict[tuple[str, int], Flat] = {}
         left = {hub: list(theirs) for hub, theirs in rows.items()}
         while any(left.values()):
-            moved = False
+            progress = False
             for hub, theirs in left.items():
-                while theirs and self._play(hub, theirs[0]):
+                while theirs and self._compute(hub, theirs[0]):
                     theirs.pop(0)
-                    moved = True
-            assert moved, {hub: theirs[:1] for hub, theirs in left.items()}
+                    progress = True
+            assert progress, {hub: theirs[:1] for hub, theirs in left.items()}
 
-    def _play(self, hub: str, row: Row) -> bool:
-        """Play one round; False if a neighbour's model of this mixing is not known yet."""
+    def _compute(self, hub: str, row: Row) -> bool:
+        """Compute one round; return False if a neighbour's model of it is not known yet."""
         number = row["mixing"]
         if number is None:
             self.y[hub] = self._average(hub, row)
@@ -59,7 +59,7 @@ class Replay:
         return True
 
     def _average(self, hub: str, row: Row) -> Flat:
-        """z(d), from the steps that the workers have reported."""
+        """Return z(d), from the steps that the workers have reported."""
         models = []
         for reply in row["arrived"]:
             model = {dtype: vector.copy() for dtype, vector in self.y[hub].items()}
@@ -68,10 +68,10 @@ class Replay:
             models.append(model)
         if not models:
             return self.y[hub]
-        here = [reply["weight"] for reply in row["arrived"]]
-        away = [reply["weight"] for reply in row["absent"]]
-        arrived = [True] * len(here) + [False] * len(away)
-        factors, own = absent_factors(here + away, arrived, self.absent)
+        arrived = [reply["weight"] for reply in row["arrived"]]
+        absent = [reply["weight"] for reply in row["absent"]]
+        has_arrived = [True] * len(arrived) + [False] * len(absent)
+        factors, own = absent_factors(arrived + absent, has_arrived, self.absent)
         if own:
             models, factors = [*models, self.y[hub]], [*factors, own]
         return sum_models(models, factors)

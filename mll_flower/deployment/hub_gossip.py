@@ -1,15 +1,12 @@
-"""From a network file to a hub's gossip, and to the status of any hub."""
+"""Start a hub's gossip: its links to its neighbours, as the network file describes them."""
 
 from __future__ import annotations
 
-from typing import Any
-
-from mll_flower.deployment.certs import operator_files
 from mll_flower.deployment.network_entries import NetworkFile
-from mll_flower.gossip.grpc_client import MAX_BYTES, GrpcGossip, call, open_channel
+from mll_flower.gossip.grpc_client import MAX_BYTES, GrpcGossip
 
 
-def connect(
+def start_gossip(
     network: NetworkFile,
     hub: str,
     run: str | None = None,
@@ -25,10 +22,10 @@ def connect(
         The deployment.
     hub : str
         Id of this hub.
-    run : str | None
+    run : str, optional
         Name of the run, the same at every hub; the network's name if not given.
     insecure : bool
-        True: without TLS. Never the default.
+        Without TLS. Never the default.
     max_bytes : int
         Largest model accepted, in bytes.
     """
@@ -42,21 +39,3 @@ def connect(
         insecure=insecure,
         max_bytes=max_bytes,
     )
-
-
-def read_status(
-    network: NetworkFile, hub: str, timeout: float = 2.0, *, insecure: bool = False
-) -> dict[str, Any]:
-    """Ask a hub how it is, with the operator's certificate.
-
-    Raises
-    ------
-    PeerSilent, RejectedSnapshot
-        The hub does not answer, or is not who it should be; the text says why.
-    """
-    tls = None if insecure else operator_files(network.certs)
-    channel = open_channel(network.hub(hub).gossip, hub, tls)
-    try:
-        return call(channel, "Status", b"{}", timeout)
-    finally:
-        channel.close()

@@ -1,0 +1,77 @@
+"""What hubs and workers keep on disk: folders, file names and the phases of a hub, named once.
+
+The hub's app (`mll_flower.apps.hub_run`) writes these files; the commands that start and watch
+hubs (`mll_flower.deployment.sites`, ``mll-flower up``) read them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from mll_flower.deployment.network_entries import NetworkFile
+
+NOW_FILE = "now.json"
+"""What a hub is doing: one JSON object, replaced as a whole."""
+
+ROUNDS_FILE = "rounds.jsonl"
+"""One JSON object per line: a row per round, and events."""
+
+MODEL_FILE = "model.safetensors"
+"""The hub's model, when the run is over."""
+
+SUPERLINK_DATABASE = "superlink.db"
+SUPERLINK_LOG = "superlink.log"
+SUPERNODE_LOG = "supernode.log"
+FLOWER_HOME = "flwr"
+
+
+class Phase(StrEnum):
+    """What a hub is doing."""
+
+    STARTING = "starting"
+    WAITING_FOR_WORKERS = "waiting for workers"
+    READY = "ready"
+    TRAINING = "training"
+    FINISHING = "finishing"
+    FINISHED = "finished"
+    FAILED = "failed"
+
+
+BEGUN = (Phase.TRAINING, Phase.FINISHING, Phase.FINISHED)
+"""Phases of a hub that no longer waits for others before it begins."""
+
+
+def state_directory(network: NetworkFile, state: Path | None = None) -> Path:
+    """Return where hubs and workers keep their state: ``state`` beside the file unless given."""
+    return (state or network.path.parent / "state").absolute()
+
+
+def hub_directory(network: NetworkFile, hub: str, state: Path | None = None) -> Path:
+    """Return where a hub keeps its checkpoint, its records and its Flower home."""
+    return state_directory(network, state) / f"hub-{network.hub(hub).id}"
+
+
+def worker_directory(
+    network: NetworkFile, hub: str, number: int, state: Path | None = None
+) -> Path:
+    """Return where a worker keeps its Flower home and its log."""
+    return state_directory(network, state) / f"worker-{network.hub(hub).id}-{number}"
+
+
+def read_now(folder: Path) -> dict[str, Any]:
+    """Return what a hub last wrote about itself; empty before its app begins."""
+    with suppress(OSError, ValueError):
+        return dict(json.loads((folder / NOW_FILE).read_text()))
+    return {}
+
+
+def write_now(folder: Path, now: Mapping[str, Any]) -> None:
+    """Replace what a hub has written about itself; a reader sees the old or the new, no part."""
+    part = folder / f"{NOW_FILE}.part"
+    part.write_text(json.dumps(dict(now)))
+    part.replace(folder / NOW_FILE)

@@ -1,0 +1,230 @@
+"""One hub's run without a deployment: its rounds, its files, a restart, and how hubs begin."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from mll_flower.apps import hub_run
+from mll_flower.apps.hub_run import run_hub, wait_for_neighbours
+from mll_flower.apps.worker_app import worker_app
+from mll_flower.config import RunConfig
+from mll_flower.deployment.hub_state import MODEL_FILE, ROUNDS_FILE, Phase, read_now
+from mll_flower.deployment.network_file import load_network
+from mll_flower.deployment.run_config import hub_run_config
+from mll_flower.gossip import PeerStatus
+from mll_flower.grids.in_process import InProcessGrid
+from mll_flower.models.checkpoint import FILE
+from mll_flower.training.run_engine import run_engine
+from tests.support.deployment import free_ports, write_data
+from tests.support.replay import Replay
+
+NETWORK = """
+name = "{name}"
+tau = 5
+q = 2
+slot = 0.001
+rounds = {rounds}
+round-deadline = 30
+[run-config]
+dataset = "npz:data.npz"
+model = "{model}"
+batch-size = 8
+learning-rate = 0.1
+node-timeout = 1.0
+[[hub]]
+id = "a"
+superlink = "127.0.0.1:{superlink}"
+gossip = "127.0.0.1:{gossip}"
+workers = {workers}
+"""
+
+
+class Site:
+    """A hub with two workers in this process, and where it keeps its files."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.state = folder, folder / "state" / "hub-a"
+        self.superlink, self.gossip = free_ports(2)
+        write_data(folder / "data.npz")
+
+    def run(
+        self, rounds: int, model: str = "logistic", name: str = "trial", workers: int = 2
+    ) -> None:
+        text = NETWORK.format(
+            name=name,
+            rounds=rounds,
+            model=model,
+            workers=workers,
+            superlink=self.superlink,
+            gossip=self.gossip,
+        )
+        (self.folder / "network.toml").write_text(text)
+        network = load_network(self.folder / "network.toml")
+        values = hub_run_config(network, "a", self.state, insecure=True)
+        self.config = RunConfig.from_run_config(values)
+        assert run_hub(InProcessGrid(worker_app(), 2, values), values) == self.state
+
+    def entries(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in (self.state / ROUNDS_FILE).read_text().splitlines()]
+
+    def rows(self) -> list[dict[str, Any]]:
+        return [entry for entry in self.entries() if "arrived" in entry]
+
+    def events(self) -> list[tuple[str, int, bool]]:
+        entries = [entry for entry in self.entries() if "event" in entry]
+        return [(entry["event"], entry["round"], entry["resumed"]) for entry in entries]
+
+    def check_model(self) -> None:
+        """Check that the hub's model is that of the recorded steps, to the bit."""
+        engine = run_engine(self.config)
+        expected = Replay(engine, {"a": self.rows()}).y["a"]
+        model = engine.layout.flatten(load_file(self.state / MODEL_FILE))
+        np.testing.assert_array_equal(model["float32"], expected["float32"])
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+def test_a_whole_run(site: Site) -> None:
+    site.run(rounds=4)
+    rows = site.rows()
+    assert [row["round"] for row in rows] == [1, 2, 3, 4]
+    assert [row["mixing"] for row in rows] == [None, 1, None, 2]
+    assert ["accuracy" in row for row in rows] == [False, True, False, True]
+    assert [[reply["worker"] for reply in row["arrived"]] for row in rows] == [[0, 1]] * 4
+    assert site.events() == [("begins", 0, False)]
+    now = read_now(site.state)
+    assert (now["phase"], now["round"], now["workers"]) == (Phase.FINISHED, 4, 2)
+    site.check_model()
+    with socket.create_server(("127.0.0.1", site.gossip)):
+        pass  # its port is free again
+
+
+def test_a_hub_that_is_started_again_goes_on_from_its_checkpoint(site: Site) -> None:
+    site.run(rounds=2)
+    rows = site.rows()
+    # As if it had been killed after the checkpoint, while it wrote the row.
+    text = (site.state / ROUNDS_FILE).read_text()
+    (site.state / ROUNDS_FILE).write_text(text[:-30])
+    site.run(rounds=4)
+    assert site.rows()[:2] == rows
+    assert [row["round"] for row in site.rows()] == [1, 2, 3, 4]
+    assert site.events() == [("begins", 0, False), ("begins", 2, True)]
+    site.check_model()
+
+
+def test_a_hub_that_comes_back_after_the_last_round_has_its_model(site: Site) -> None:
+    site.run(rounds=2)
+    (site.state / MODEL_FILE).unlink()
+    site.run(rounds=2)
+    assert [row["round"] for row in site.rows()] == [1, 2]
+    site.check_model()
+
+
+def test_the_checkpoint_of_another_run_is_not_used(site: Site) -> None:
+    site.run(rounds=2)
+    site.run(rounds=2, name="another")
+    assert site.events() == [("begins", 0, False)] * 2
+    assert [row["round"] for row in site.rows()] == [1, 2, 1, 2]
+
+
+def test_a_checkpoint_of_another_model_fails_the_run(site: Site) -> None:
+    site.run(rounds=2)
+    with pytest.raises(ValueError, match="holds another model than this run trains"):
+        site.run(rounds=4, model="mlp")
+    now = read_now(site.state)
+    assert now["phase"] == Phase.FAILED
+    assert str(site.state / FILE) in now["error"]
+    with socket.create_server(("127.0.0.1", site.gossip)):
+        pass  # its port is free again
+
+
+def test_a_hub_begins_without_workers_that_do_not_come(site: Site) -> None:
+    site.run(rounds=2, workers=3)  # one more than connect; it waits for node-timeout
+    assert [len(row["arrived"]) for row in site.rows()] == [2, 2]
+
+
+class Neighbours:
+    """Gossip whose neighbours answer as the script says, one status each per question."""
+
+    run = "trial"
+
+    def __init__(self, *answers: dict[str, dict[str, Any]]) -> None:
+        self.answers = list(answers)
+
+    def peer_status(self, timeout: float) -> dict[str, PeerStatus]:
+        now = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        return {
+            peer: PeerStatus(peer, bool(status), status={"run": self.run, **status})
+            for peer, status in now.items()
+        }
+
+
+@pytest.fixture
+def levels(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The levels that the hub publishes; nothing sleeps."""
+    clock = SimpleNamespace(now=0.0)
+
+    def sleep(seconds: float) -> None:
+        clock.now += seconds
+
+    fake = SimpleNamespace(monotonic=lambda: clock.now, sleep=sleep)
+    monkeypatch.setattr(hub_run, "time", fake)
+    return []
+
+
+def wait(neighbours: Neighbours, levels: list[int], needed: int, timeout: float = 10.0) -> None:
+    def phase(name: Phase, level: int) -> None:
+        assert name is Phase.READY
+        levels.append(level)
+
+    record = SimpleNamespace(phase=phase)
+    wait_for_neighbours(neighbours, record, needed, timeout)  # type: ignore[arg-type]
+
+
+READY_1, READY_2 = {"phase": "ready", "level": 1}, {"phase": "ready", "level": 2}
+WAITING = {"phase": "waiting for workers"}
+
+
+def test_a_hub_rises_one_level_above_its_lowest_neighbour(levels: list[int]) -> None:
+    neighbours = Neighbours(
+        {"b": WAITING, "c": READY_1},
+        {"b": READY_1, "c": READY_1},
+        {"b": READY_1, "c": READY_2},
+        {"b": READY_2, "c": READY_2},
+    )
+    wait(neighbours, levels, needed=3)
+    assert levels == [1, 1, 2, 2]
+
+
+def test_a_hub_alone_does_not_wait(levels: list[int]) -> None:
+    wait(Neighbours({}), levels, needed=1)
+    assert levels == []
+
+
+@pytest.mark.parametrize("phase", ["training", "finishing", "finished"])
+def test_a_hub_begins_when_a_neighbour_has_begun(levels: list[int], phase: str) -> None:
+    wait(Neighbours({"b": WAITING, "c": {"phase": phase}}), levels, needed=9)
+    assert levels == [1]
+
+
+def test_a_neighbour_in_another_run_does_not_count(
+    levels: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logged: list[Any] = []
+    monkeypatch.setattr(hub_run, "log", lambda *arguments: logged.append(arguments))
+    neighbours = Neighbours({"b": {"run": "another", "phase": "training"}, "c": READY_1})
+    wait(neighbours, levels, needed=3)
+    assert set(levels) == {1}
+    assert len(levels) == 34  # 10 s, one question per 0.3 s
+    assert "b" in logged[0][2:]
