@@ -8,9 +8,9 @@ from mll_flower.algorithm.mixing import check_mixing, load_mixing, mixing_matrix
 from mll_flower.algorithm.network import HubNetwork
 from mll_flower.grids.deadline import DeadlineGrid
 from mll_flower.grids.node_identity import answer_identity
-from mll_flower.strategies.reports import RoundReport
 from mll_flower.strategies.gossiping import GossipingHubStrategy
 from mll_flower.strategies.multi_level import MultiLevelStrategy
+from mll_flower.strategies.reports import RoundReport
 from mll_flower.training.budgets import budget
 
 __all__ = [

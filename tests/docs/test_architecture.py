@@ -40,7 +40,9 @@ def test_the_page_names_enough_to_be_worth_a_test() -> None:
 def test_the_picture_has_the_layers_that_are_checked() -> None:
     picture = re.search(r"^```\n( server_app .*?)^```", PAGE, re.DOTALL | re.MULTILINE)
     assert picture is not None
-    rows = [re.findall(r"(?<![a-z_])([a-z]+)(?:/|\.py) ", row) for row in picture[1].splitlines()[2:]]
+    rows = [
+        re.findall(r"(?<![a-z_])([a-z]+)(?:/|\.py) ", row) for row in picture[1].splitlines()[2:]
+    ]
     assert [row for row in rows if row] == layers()
 
 
