@@ -74,7 +74,7 @@ def check_same(mine: ArrayRecord, theirs: ArrayRecord) -> None:
 
 
 def with_numpy(action: Callable[[], Result]) -> Result:
-    """Return what the action returns when numba is not installed."""
+    """Run an action as if numba were not installed; return its result."""
     names = vars(sums)
     names["compiled_summer"] = lambda dtype: None
     try:

@@ -1,4 +1,4 @@
-"""Images of 28x28 pixels to train on: MNIST if it is at hand, else random ones."""
+"""Images of 28x28 pixels to train on: MNIST if its files exist, else random ones."""
 
 from __future__ import annotations
 

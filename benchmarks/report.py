@@ -115,7 +115,7 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def options(description: str, repeats: int, data: bool = False) -> argparse.ArgumentParser:
-    """Return a parser with the options of every benchmark, and on request that of the data."""
+    """Return a parser with the options of every benchmark, and with ``--data-dir`` if wanted."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--repeats", type=int, default=repeats, help="measurements per case")
     parser.add_argument(
@@ -128,7 +128,7 @@ def options(description: str, repeats: int, data: bool = False) -> argparse.Argu
 
 
 def write(docs: Path, section: str, text: str) -> None:
-    """Print a section and write it between its markers in the page, or at the end without these."""
+    """Print a section, and write it between its markers in the page, or else at its end."""
     console.print(text, markup=False, soft_wrap=True)
     begin, end = f"<!-- {section}: begin -->", f"<!-- {section}: end -->"
     content = f"{text.strip()}\n\nMeasured on {machine()}.".splitlines()

@@ -204,9 +204,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser = options("Time and memory against workers and rounds.", repeats=1, data=True)
     parser.add_argument("--workers", type=int, nargs="+", default=[100, 200, 400, 700, 1000])
     parser.add_argument("--hub-size", type=int, default=10, help="workers per hub")
-    parser.add_argument("--hubs", type=int, default=10, help="of the long run")
-    parser.add_argument("--messages", type=int, default=6, help="rounds per size")
-    parser.add_argument("--rounds", type=int, default=1000, help="of the long run")
+    parser.add_argument("--hubs", type=int, default=10, help="hubs of the long run")
+    parser.add_argument("--messages", type=int, default=6, help="rounds of each network size")
+    parser.add_argument("--rounds", type=int, default=1000, help="rounds of the long run")
     parser.add_argument(
         "--no-flower", action="store_true", help="leave out what runs through Flower"
     )

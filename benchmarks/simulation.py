@@ -199,7 +199,7 @@ def main(arguments: list[str] | None = None) -> None:
         "--messages",
         type=int,
         default=3,
-        help="slices per case; through Flower one is a mixing, or ten for logistic regression",
+        help="slices per case; through Flower, each is one mixing (logistic regression: ten)",
     )
     parser.add_argument(
         "--no-flower", action="store_true", help="leave out what runs through Flower"

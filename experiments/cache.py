@@ -41,7 +41,7 @@ def run_folder(out: Path, config: RunConfig) -> Path:
 
 
 def is_finished(folder: Path) -> bool:
-    """Whether a run has ended: its folder gets this name only then."""
+    """Whether a run has ended: only then does its folder exist under this name."""
     return (folder / files.METRICS).is_file()
 
 

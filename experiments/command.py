@@ -25,9 +25,8 @@ from mll_flower.cli import Commands
 
 console = Console()
 
-# `Commands` shows an error of input as one red line, but is a group of commands. Without any
-# command in it, its callback is the one that runs; unlike those of other groups, its options may
-# follow its argument.
+# `Commands` shows bad input as one red line. It is a group of commands, but this one has none, so
+# that its callback runs. Options of a group cannot follow its argument unless that is allowed.
 app = typer.Typer(
     cls=Commands,
     no_args_is_help=True,

@@ -80,8 +80,11 @@ def render(summaries: Sequence[Mapping[str, Any]], cases: Sequence[Departure]) -
 def hand_written(name: str) -> str:
     """Return a part of the document from `TEXTS`, with the published numbers' source and notes."""
     notes = "\n".join(_wrap(f"- {note}", "  ") for note in reference()["notes"])
-    text = (TEXTS / f"{name}.md").read_text()
-    return text.replace("{source}", reference()["source"]).replace("{notes}", notes)
+    paragraphs = (TEXTS / f"{name}.md").read_text().split("\n\n")
+    for place, text in enumerate(paragraphs):
+        if "{source}" in text:
+            paragraphs[place] = _wrap(text.replace("{source}", reference()["source"]))
+    return "\n\n".join(paragraphs).replace("{notes}", notes)
 
 
 def _overview(summaries: Sequence[Mapping[str, Any]]) -> str:
@@ -108,12 +111,11 @@ def _overview(summaries: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _section(s: Mapping[str, Any]) -> str:
-    first = s["setups"][0]
     parts = [
         f'<a id="{_key(s)}"></a>',
         f"### {model_title(s['model'])} on {s['data']}, {s['scale']} scale",
         _wrap(
-            f"{_network(s['setups'])}; {first['slots']:,} slots, batches of "
+            f"{_network(s['setups'])}; {_several(s['setups'], 'slots')} slots, batches of "
             f"{_several(s['setups'], 'batch')}, step size {_several(s['setups'], 'step')}; "
             f"{_seeds(s['seeds'])}. Compared at slot {s['slot']:,}."
         ),
@@ -134,7 +136,8 @@ def _network(setups: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _several(setups: Sequence[Mapping[str, Any]], key: str) -> str:
-    return " or ".join(f"{value:g}" for value in sorted({s[key] for s in setups}))
+    values = sorted({s[key] for s in setups})
+    return " or ".join(f"{v:,}" if isinstance(v, int) else f"{v:g}" for v in values)
 
 
 def _seeds(count: int) -> str:

@@ -188,8 +188,8 @@ def _figure(
     file = _figure_file(name)
     task = _read(HERE / "models.toml")[model]
     common = {key: value for key, value in task.items() if key not in (*SCALES, "title")}
-    alike = file.get("alike", False)
-    common = {**common, **({} if alike else task[scale]), **file["base"]}
+    one_scale = file.get("one-scale", False)
+    common = {**common, **({} if one_scale else task[scale]), **file["base"]}
     count = common.pop("seeds")
     shrink = common.pop("shrink", None)
     setups = []
@@ -213,7 +213,7 @@ def _figure(
         file["title"],
         file["source"],
         model,
-        "paper" if alike else scale,
+        "paper" if one_scale else scale,
         tuple(setups),
         tuple(claims),
         seeds or count,

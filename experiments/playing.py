@@ -1,6 +1,6 @@
-"""What a process that plays runs does: it takes orders, and runs or measures as they ask.
+"""A process that plays runs: it receives orders, each to play a run or to measure speed.
 
-To play a run is to carry it out without Flower's runtime, with every node in one process.
+To play a run is to carry it out without Flower's runtime, with all its nodes in one process.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from mll_flower.results.progress import read_progress
 
 # Seconds between two reports of progress.
 _REPORT_EVERY = 0.5
-# The next three are rough, and used for estimates of time alone.
+# The numbers below are rough: they serve only to estimate times.
 # Rows of a test set and of a training set.
 _TEST_ROWS, _TRAIN_ROWS = 10_000, 60_000
 # Seconds that a message costs apart from its steps.

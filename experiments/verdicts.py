@@ -3,7 +3,8 @@
 A claim becomes one number per seed, its *margin*, which is positive when that seed supports it.
 A claim *holds* if the 95 % confidence interval of the mean margin (Student's t over the seeds)
 lies above zero, *does not hold* if it lies below, and is *not resolved at this scale* otherwise.
-Set-ups are compared seed by seed, since the same seed gives the same start and the same data.
+Set-ups are compared seed by seed: the same seed gives the same initial model and, where set-ups
+divide the data alike, the same data.
 One seed has no spread and resolves nothing, except whether an accuracy exceeds a fixed number:
 there the interval is that of a proportion of the test images.
 """

@@ -101,7 +101,7 @@ def test_a_bad_value_is_named_with_its_remedy(key, value, remedy):
         RunConfig.from_run_config({key: value})
     message = str(error.value)
     assert remedy in message
-    # The value as it was given; of many, the first that is wrong.
+    # The value as it was given, or the first entry of a list.
     assert str(value).split(",")[0] in message or repr(value) in message
     assert key in message or key.removesuffix("s") in message
     assert "\n" not in message
@@ -237,7 +237,7 @@ class TestSchedule:
 
 
 class TestThePapersExperiments:
-    """Section 6 of the paper, each in the config alone."""
+    """The experiments of the paper's section 6: each needs nothing but its config."""
 
     def test_ten_hubs_of_ten_with_unequal_data(self):
         config = read(
@@ -308,7 +308,7 @@ class TestThePapersExperiments:
         for waiting in (local, hierarchical):
             assert waiting.wait_for_all
             lasts = [int((r.end - r.start).max()) for r in waiting.schedule()]
-            assert min(lasts) > 40  # 32 steps at 0.6 a slot
+            assert min(lasts) > 40  # 32 steps at 0.6 per slot take about 53
         assert (mll.q, local.q, hierarchical.q) == (1, 1, 4)
 
 

@@ -76,7 +76,7 @@ FILES: dict[str, tuple[Callable[[Path], object], str, str | bytes | None, list[s
         read_graph,
         "g.txt",
         "0 1 0 0\n1 0 1 0\n0 1 0 1\n0 0 1 0\n",
-        ["matrix of 4 for 3 hubs", "make them agree"],
+        ["matrix of 4 rows for 3 hubs", "make them agree"],
     ),
     "graph edge list": (read_graph, "g.edges", "0 1\n2\n", ["cannot be read", "'2'", "two nodes"]),
     "graph edge list in parts": (

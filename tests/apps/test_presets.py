@@ -1,4 +1,4 @@
-"""Presets: each is the algorithm that its name says, written out by hand here."""
+"""Presets: each runs the algorithm of its name, which is written out by hand here."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ def test_the_prose_of_the_page_is_that_of_the_texts() -> None:
     for name in names:
         text = f"{document.hand_written(name).strip()}\n"
         assert PAGE.count(text) == 1, f"texts/{name}.md"
-        assert PAGE.index(text) >= end, "the parts are in another order"
+        assert PAGE.index(text) >= end, f"texts/{name}.md is not in its place"
         end = PAGE.index(text) + len(text)
 
 
@@ -33,11 +33,3 @@ def test_the_titles_and_claims_of_the_page_are_those_of_the_figures(name: str) -
             assert f"\n| {setup.label} |" in section
         for claim in figure.claims:
             assert f"\n| {claim.text} |" in section
-
-
-def test_prose_is_wrapped_at_100_columns() -> None:
-    unwrapped = ("|", "![", "#")
-    lines = [line for line in PAGE.splitlines() if not line.startswith(unwrapped)]
-    for path in document.TEXTS.glob("*.md"):
-        lines += path.read_text().splitlines()
-    assert [line for line in lines if len(line) > 100] == []

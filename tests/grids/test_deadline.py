@@ -1,4 +1,4 @@
-"""Rounds that end on time, on Flower's own link state: pulled directly and by threads."""
+"""Rounds that end on time, on Flower's own link state; replies pulled directly or in threads."""
 
 from __future__ import annotations
 

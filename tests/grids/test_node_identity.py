@@ -60,7 +60,7 @@ def test_without_extra_values_the_node_config_is_the_identity() -> None:
     assert found == {nodes.ids[0]: {"partition-id": 0, "hub": "lyon"}}
 
 
-def test_a_node_that_errs_is_named_with_its_error() -> None:
+def test_a_node_whose_app_raises_is_named_with_its_error() -> None:
     with Nodes(app_with_identity(), 3, lambda partition: {"broken": True}) as nodes:
         with pytest.raises(RuntimeError) as error:
             ask_identity(nodes.grid, nodes.ids, timeout=60.0)
@@ -71,7 +71,7 @@ def test_a_node_that_errs_is_named_with_its_error() -> None:
     assert "mll_flower.answer_identity(app)" in text
 
 
-def test_an_app_that_does_not_answer_is_told_how(nodes: Nodes) -> None:
+def test_the_error_for_an_app_that_does_not_answer_names_the_remedy(nodes: Nodes) -> None:
     nodes.app = ClientApp()
     with pytest.raises(
         RuntimeError, match=r"(?s)3 of 3 nodes.*call mll_flower\.answer_identity\(app\)"

@@ -16,7 +16,7 @@ from mll_flower.models._compiled_sums import compiled_summer
 from mll_flower.models.sums import weighted_sum
 
 pytest.importorskip("numba")
-SIZE = sums._WORTH_IT + 5
+SIZE = sums._LEAST_COMPILED + 5
 
 
 def by_hand(vectors: list[np.ndarray], factors: list[float]) -> np.ndarray:
@@ -100,7 +100,7 @@ def test_other_vectors_are_left_to_numpy(calls: list[str], change) -> None:
 
 
 def test_small_vectors_are_left_to_numpy(calls: list[str]) -> None:
-    weighted_sum(vectors_of(2, "float32", sums._WORTH_IT - 1), [0.5, 0.5])
+    weighted_sum(vectors_of(2, "float32", sums._LEAST_COMPILED - 1), [0.5, 0.5])
     assert calls == []
 
 

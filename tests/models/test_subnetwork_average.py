@@ -113,7 +113,7 @@ def test_records_and_flat_models_give_the_same_bits(rule: AbsentRule) -> None:
 
 @BOTH
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_who_spoils_the_average_is_absent(rule: AbsentRule, bad: float) -> None:
+def test_a_worker_that_spoils_the_average_is_absent(rule: AbsentRule, bad: float) -> None:
     found = average(8.0, [1.0, 2.0, 1.0], among(4.0, bad, 12.0), rule)
     assert found.absent == {1: NOT_FINITE}
     assert found.model is not None

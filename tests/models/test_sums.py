@@ -60,8 +60,9 @@ def test_equal_to_flowers_average_to_the_bit(dtype: str, order: str, w, data) ->
 
 
 @pytest.mark.filterwarnings("error")
-def test_small_arrays_are_averaged_together_whatever_they_came_in() -> None:
-    # Among them halves and integers, as which parts of an .npy header are no numbers.
+def test_small_arrays_in_any_memory_order_and_record_order_give_the_same_bits() -> None:
+    # The .npy headers of small arrays are summed along, as if they were numbers. As float16 or
+    # int64 they may overflow or be NaN, of which NumPy must not warn.
     models = [mixed_model(seed) for seed in range(3)]
     layout = Layout.of(models[0])
     fortran = {name: np.asfortranarray(array) for name, array in models[1].items()}
@@ -83,7 +84,9 @@ def test_small_arrays_are_averaged_together_whatever_they_came_in() -> None:
 
 
 @pytest.mark.parametrize("compiled", [True, False])
-def test_blocks_do_not_show(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sums_in_blocks_have_the_bits_of_whole_sums(
+    compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if not compiled:
         monkeypatch.setattr(sums, "compiled_summer", lambda dtype: None)
     rng = np.random.default_rng(0)
@@ -155,7 +158,7 @@ def test_is_finite_and_distance() -> None:
         assert not is_finite({"float32": np.array([1, bad], np.float32)})
 
 
-def test_an_array_that_is_not_what_its_record_says() -> None:
+def test_an_array_whose_bytes_do_not_match_its_dtype_and_shape_is_an_error() -> None:
     good = Array(np.arange(4, dtype=np.float32))
     for content in (np.arange(3, dtype=np.float32), np.arange(4, dtype=np.float64)):
         wrong = Array(content)

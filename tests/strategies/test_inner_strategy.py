@@ -80,8 +80,8 @@ def test_minimums_of_wrapped_strategies_are_lowered() -> None:
     assert inner.min_train_nodes == 4
 
 
-def test_a_hub_without_an_inner_strategy_has_no_minimums() -> None:
-    lower_node_minimums(None, None, 1)
+def test_without_an_inner_strategy_there_is_nothing_to_lower() -> None:
+    lower_node_minimums(None, None, 1)  # must not raise
 
 
 def test_only_the_hubs_own_nodes_get_messages() -> None:
@@ -90,14 +90,14 @@ def test_only_the_hubs_own_nodes_get_messages() -> None:
 
 
 def test_fedavgm_starts_from_the_model_of_the_hub() -> None:
-    """It would step from what it returned last, which mixing has changed since."""
+    """Left to itself it would start from what it returned last, before the mixing."""
     strategy = FedAvgM()
     start_round(strategy, record({"x": np.zeros(2)}), [1, 2])
     start_round(strategy, record({"x": np.full(2, 7.0)}), [1, 2])
     assert unpack(strategy.current_arrays)["x"].tolist() == [7, 7]
 
 
-def test_a_wrapped_fedavgm_does_so_too() -> None:
+def test_a_wrapped_fedavgm_starts_from_the_model_of_the_hub() -> None:
     inner = FedAvgM()
     strategy = DifferentialPrivacyServerSideFixedClipping(inner, 0.1, 1.0, num_sampled_clients=1)
     for value in (0.0, 7.0):

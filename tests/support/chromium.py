@@ -179,7 +179,7 @@ class Browser:
                 return result
 
     def _receive(self, end: float) -> dict[str, Any]:
-        """Return the next message of the browser, noting what is collected."""
+        """Return the next message of the browser; collect errors and requests."""
         while b"\0" not in self._buffer:
             ready, _, _ = select.select([self._read], [], [], max(end - time.monotonic(), 0))
             assert ready, "Chromium did not answer in time"

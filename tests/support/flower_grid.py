@@ -1,6 +1,6 @@
 """Flower's own in-memory grid and link state, with nodes that run a real ClientApp in threads.
 
-Also small apps, models and strategies' runs for the tests that use such a grid.
+Also small apps and models, and a function that runs a strategy on such a grid.
 """
 
 from __future__ import annotations

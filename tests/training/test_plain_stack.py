@@ -1,6 +1,7 @@
 """`PlainStack` gives the gradients of autograd, and leaves to autograd what is not a plain stack.
 
-They are equal to the bit, except for the biases of convolutions, which are summed in another order.
+The gradients are equal to the bit, except for those of convolutions' biases, which are summed in
+another order.
 """
 
 from __future__ import annotations
