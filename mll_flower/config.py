@@ -2,7 +2,7 @@
 
 The command line, Flower's ``--run-config``, a config file and a deployment's network file all end
 in a `RunConfig`. A key is described here and nowhere else: its default and its help are those of
-the field. (Flower takes only keys that pyproject.toml lists too; a test holds the two together.)
+the field. (Flower accepts only keys that pyproject.toml lists too; a test keeps the two the same.)
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from mll_flower.tasks.partitions import parse_partition
 POOLS = ("hub", "worker")
 
 DEPLOYMENT_KEYS = {"role", "network", "hub", "run-name", "insecure"}
-"""Keys of Flower's run config that say which part of a network a ServerApp plays, and where."""
+"""Keys of Flower's run config that are not settings of a run: they say which part the app plays."""
 
 PRESETS: dict[str, dict[str, Any]] = {
     "mll-sgd": {},
@@ -87,7 +87,7 @@ class RunConfig:
     batch_size: int = _key(32, "Examples per step.")
     learning_rate: float = _key(0.2, "Step size of the workers' SGD.")
     lr_milestones: str = _key("", "Fractions of the run at which the step size falls: 0.5,0.75.")
-    lr_factor: float = _key(0.1, "Factor by which the step size falls at each of these.")
+    lr_factor: float = _key(0.1, "Factor on the step size at each of lr-milestones.")
     momentum: float = _key(0.0, "Momentum of the workers' SGD; starts at zero in every round.")
     weight_decay: float = _key(0.0, "Weight decay of the workers' SGD.")
     evaluate_every: int = _key(0, "Slots between two evaluations; 0: at every mixing.")
@@ -137,7 +137,7 @@ class RunConfig:
         return {key.replace("_", "-"): value for key, value in asdict(self).items()}
 
     def resolved(self) -> RunConfig:
-        """Apply the preset."""
+        """Return the config with the values of its preset."""
         if self.preset not in PRESETS:
             raise ValueError(f"preset={self.preset!r} is not known: use {', '.join(PRESETS)}")
         config = replace(self, **PRESETS[self.preset])
@@ -219,7 +219,7 @@ class RunConfig:
             raise ValueError(f"dataset={self.dataset!r} does not exist: check the path of the file")
 
     def worker_counts(self) -> list[int]:
-        """Workers of each hub."""
+        """Return the number of workers of each hub."""
         if self.hubs < 1:
             raise ValueError(f"hubs={self.hubs}: there must be at least one")
         numbers = _numbers("workers-per-hub", self.workers_per_hub)
@@ -276,11 +276,11 @@ class RunConfig:
 
     @property
     def absent_rule(self) -> AbsentRule:
-        """What happens to the shares of absent workers, as a literal type."""
+        """``absent``, with the type that the averages take."""
         return cast(AbsentRule, self.absent)
 
     def milestones(self) -> list[float]:
-        """Fractions of the run at which the learning rate falls."""
+        """Return the fractions of the run at which the learning rate falls."""
         marks = _numbers("lr-milestones", self.lr_milestones) if self.lr_milestones else []
         if any(not 0 < mark < 1 for mark in marks):
             raise ValueError(
@@ -289,12 +289,12 @@ class RunConfig:
         return marks
 
     def learning_rate_at(self, slot: int) -> float:
-        """Learning rate of a round that starts at ``slot``."""
+        """Return the learning rate of a round that starts at ``slot``."""
         passed = sum(slot >= mark * self.slots for mark in self.milestones())
         return self.learning_rate * self.lr_factor**passed
 
     def rounds_per_message(self, rounds: int) -> int:
-        """How many of the run's rounds one message covers.
+        """Return how many rounds one message covers, in a run of ``rounds`` rounds.
 
         A simulated SuperNode that hosts a whole hub (``pool = hub``) plays all rounds up to the
         next event that the server side must see: a mixing, an evaluation, the end of the run.
@@ -305,7 +305,7 @@ class RunConfig:
         return together if self.hubs == 1 else math.gcd(self.q, together)
 
     def evaluate_rounds(self) -> int:
-        """Rounds between two evaluations."""
+        """Return the number of rounds between two evaluations."""
         return self.evaluate_every // self.tau if self.evaluate_every else self.q
 
 
@@ -331,7 +331,7 @@ def _convert(name: str, value: Any, kind: type) -> Any:
         with suppress(ValueError, TypeError, OverflowError):
             if kind is int and isinstance(value, str):
                 value = int(value) if value.strip("+- ").isdigit() else float(value)
-            # Compared, not converted by way of a float: a seed may have more than 53 bits.
+            # Not by way of a float, which has 53 bits: a seed may have more.
             number = kind(value)
             if not isinstance(value, bool) and (kind is float or number == value):
                 return number

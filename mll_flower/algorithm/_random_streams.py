@@ -3,9 +3,9 @@
 A simulated run draws from one stream per worker and round, and often only a few numbers from
 each, so the cost of setting up a stream counts. The usual way, a `numpy.random.SeedSequence`,
 hashes its seed: about 13 microseconds for a stream of eight numbers. Philox is a keyed counter,
-and distinct keys already give independent streams, so the hash is left out (`stream`, 5
-microseconds). Resetting one generator is cheaper still than making a new one (`Streams`, 1.5
-microseconds). All three ways are equally random; `stream` and `Streams` give the same numbers.
+and distinct keys already give independent streams, so the hash is left out (`stream`: 5
+microseconds). Resetting one generator is cheaper still than making a new one (`Streams`: 1.5
+microseconds). `stream` and `Streams` give the same numbers.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class _UnhashedKey(ISeedSequence):
 def _key(seed: int, worker: int, round: int, purpose: int) -> tuple[int, int]:
     if not (0 <= seed < 1 << 64 and 0 <= worker < 1 << 31 and 0 <= round < 1 << 32):
         raise ValueError(
-            f"seed={seed}, worker={worker}, round={round}: they must be from 0 to 2**64 - 1, "
-            "2**31 - 1 and 2**32 - 1"
+            f"seed={seed}, worker={worker}, round={round}: must be from 0 to 2**64 - 1, from 0 to "
+            "2**31 - 1 and from 0 to 2**32 - 1"
         )
     return seed, purpose << 63 | worker << 32 | round
 

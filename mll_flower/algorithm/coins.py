@@ -72,7 +72,7 @@ def slots_until(seed: int, worker: int, round: int, steps: int, p: float) -> int
     rng = stream(seed, worker, round, _COINS)
     slots = taken = 0
     while True:
-        # Chunks of one stream, so that the first tau coins are those of a deadline round.
+        # All chunks are from one stream, so the first tau coins are those of a deadline round.
         heads = np.flatnonzero(rng.random(steps) < p)
         if taken + heads.size >= steps:
             return slots + int(heads[steps - taken - 1]) + 1

@@ -158,7 +158,9 @@ def _read_text(path: Path, hubs: int) -> nx.Graph[Any]:
             raise ValueError("the adjacency matrix is not symmetric: the hub graph is undirected")
         return nx.from_numpy_array(matrix != 0)
     if matrix is not None and len(matrix) > 2 and np.array_equal(matrix, matrix.T):
-        raise ValueError(f"an adjacency matrix of {len(matrix)} for {hubs} hubs: make them agree")
+        raise ValueError(
+            f"an adjacency matrix of {len(matrix)} rows for {hubs} hubs: make them agree"
+        )
     graph: nx.Graph[Any] = nx.Graph()
     numbers = all(cell.isdigit() for row in rows for cell in row[:2])
     for row in rows:
@@ -172,7 +174,7 @@ def _read_text(path: Path, hubs: int) -> nx.Graph[Any]:
 
 
 def _square_matrix(rows: list[list[str]]) -> NDArray[np.float64] | None:
-    """Return rows as a square matrix; None if they are not one, such as edges with attributes."""
+    """Return rows as a square matrix; None if they are something else, such as a list of edges."""
     if not rows or any(len(row) != len(rows) for row in rows):
         return None
     try:

@@ -25,7 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 FloatArray = NDArray[np.float64]
 
 TOLERANCE = 1e-9
-"""How far an H may be off its conditions, by rounding."""
+"""Deviation from H's conditions that is accepted as rounding."""
 
 # Up to this many hubs, all eigenvalues of the dense matrix take less time than a sparse solver.
 _MAX_DENSE_HUBS = 400
@@ -47,7 +47,7 @@ def mixing_matrix(
         ``complete`` on a complete graph and ``metropolis`` on any other; or the path of a
         file for `load_mixing`.
     """
-    shares = _shares(graph, b)
+    shares = _checked_shares(graph, b)
     if rule == "auto":
         rule = "complete" if nx.density(graph) == 1 or len(graph) == 1 else "metropolis"
     if rule in RULES:
@@ -62,7 +62,7 @@ def mixing_matrix(
 
 
 def is_file(rule: str | Path) -> bool:
-    """Return whether a rule for H is the path of a file, not a name."""
+    """Return whether ``rule`` is the path of a file that holds H, not the name of a rule."""
     return isinstance(rule, Path) or "/" in rule or "." in rule
 
 
@@ -116,9 +116,9 @@ def _optimal(graph: nx.Graph[int], b: FloatArray) -> FloatArray:
             "mixing='optimal' needs the solver cvxpy: pip install 'mll-flower[optimal]', "
             "or use mixing='metropolis'"
         ) from None
-    best = _metropolis(graph, b)
+    metropolis = _metropolis(graph, b)
     if len(graph) == 1:
-        return best
+        return metropolis
     i, j = _edges(graph)
     root = np.sqrt(b)
     # vec(S) = vec(I) + A f. The flow f over the edge (i, j) adds f / sqrt(b(i) b(j)) at [i, j]
@@ -155,7 +155,7 @@ def _optimal(graph: nx.Graph[int], b: FloatArray) -> FloatArray:
     # The solver meets the bounds only to its tolerance: scale the flows to lie inside them.
     excess = np.max((incidence @ flows) / b)
     found = _from_flows(graph, b, flows / max(1.0, float(excess)))
-    return found if zeta(found) <= zeta(best) else best
+    return found if zeta(found) <= zeta(metropolis) else metropolis
 
 
 RULES: dict[str, Callable[[nx.Graph[int], FloatArray], FloatArray]] = {
@@ -177,18 +177,18 @@ def check_mixing(matrix: ArrayLike, graph: nx.Graph[int], b: ArrayLike) -> Float
     """
     h = np.asarray(matrix, dtype=np.float64)
     hubs = len(graph)
-    shares = _shares(graph, b)
+    shares = _checked_shares(graph, b)
     if h.shape != (hubs, hubs):
         raise ValueError(f"H has shape {h.shape} for {hubs} hubs: it must be {(hubs, hubs)}")
     _raise_if_any(~np.isfinite(h), h, "H must be finite")
     _raise_if_any(h < 0, h, "H must not be negative")
-    edges = np.eye(hubs, dtype=bool)
+    allowed = np.eye(hubs, dtype=bool)
     i, j = _edges(graph)
-    edges[i, j] = edges[j, i] = True
-    _raise_if_any((h != 0) & ~edges, h, "H must be zero where hubs share no edge")
-    columns = h.sum(axis=0) - 1
+    allowed[i, j] = allowed[j, i] = True
+    _raise_if_any((h != 0) & ~allowed, h, "H must be zero where hubs share no edge")
+    excess = h.sum(axis=0) - 1
     _raise_if_any(
-        np.abs(columns)[None] > TOLERANCE, columns[None], "H's columns must sum to 1 (off by)"
+        np.abs(excess)[None] > TOLERANCE, excess[None], "H's columns must sum to 1 (off by)"
     )
     flows = h * shares
     gap = flows - flows.T
@@ -212,8 +212,8 @@ def _raise_if_any(wrong: NDArray[np.bool_], values: FloatArray, condition: str) 
 def zeta(matrix: Any) -> float:
     """Return the second largest eigenvalue modulus of an H that meets `check_mixing`.
 
-    H may be dense or sparse. Detailed balance makes it similar to a symmetric matrix. For many
-    hubs a sparse solver finds both ends of the spectrum, by shift and invert because
+    H may be dense or sparse. By detailed balance it is similar to a symmetric matrix. For many
+    hubs a sparse solver finds both ends of the spectrum; it shifts and inverts, because
     eigenvalues lie close together there.
     """
     h: Any = scipy.sparse.csr_array(matrix)
@@ -273,7 +273,7 @@ def _from_flows(graph: nx.Graph[int], b: FloatArray, flows: FloatArray) -> Float
     return h
 
 
-def _shares(graph: nx.Graph[int], b: ArrayLike) -> FloatArray:
+def _checked_shares(graph: nx.Graph[int], b: ArrayLike) -> FloatArray:
     shares = np.asarray(b, dtype=np.float64)
     if shares.shape != (len(graph),):
         raise ValueError(

@@ -1,7 +1,7 @@
 """The multi-level network: hubs, their workers, weights, rates and the hub graph.
 
-`HubNetwork` is read by all other parts: it gives the paper's shares a, b and v, and it can be
-built from a few values, and saved to and loaded from a file.
+All other parts read `HubNetwork`: it gives the paper's shares a, b and v. It can be built from a
+few values, and saved to and loaded from a file.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class HubNetwork:
                 f"workers per hub: {counts.tolist()} for {len(self.graph)} hubs; "
                 "each hub needs at least one worker"
             )
-        _check_vector("weights", self.w, self.workers, above=0.0, below=np.inf)
-        _check_vector("rates", self.p, self.workers, above=0.0, below=1.0)
+        _check_vector("weights", self.w, self.workers, above=0.0, at_most=np.inf)
+        _check_vector("rates", self.p, self.workers, above=0.0, at_most=1.0)
 
     @classmethod
     def build(
@@ -257,12 +257,12 @@ def _rates(rates: float | str | ArrayLike, counts: list[int]) -> FloatArray:
     return values
 
 
-def _check_vector(name: str, x: FloatArray, workers: int, above: float, below: float) -> None:
+def _check_vector(name: str, x: FloatArray, workers: int, above: float, at_most: float) -> None:
     if x.shape != (workers,):
         raise ValueError(f"{name} of shape {x.shape} for {workers} workers: give one per worker")
-    wrong = np.flatnonzero(~((x > above) & (x <= below) & np.isfinite(x)))
+    wrong = np.flatnonzero(~((x > above) & (x <= at_most) & np.isfinite(x)))
     if wrong.size:
-        bound = f"above {above:g}" + ("" if below == np.inf else f" and at most {below:g}")
+        bound = f"above {above:g}" + ("" if at_most == np.inf else f" and at most {at_most:g}")
         raise ValueError(
             f"{name}[{wrong[0]}] = {x[wrong[0]]:g} (worker {wrong[0]}): must be finite, {bound}"
         )

@@ -68,7 +68,10 @@ def gamma(zeta: float) -> float:
 def step_size_slack(
     network: HubNetwork, zeta: float, tau: int, q: int, step_size: float, problem: Problem
 ) -> FloatArray:
-    """Return left minus right side of the condition per worker; it holds where this is >= 0."""
+    """Return the left side of the condition minus its right side, per worker.
+
+    The condition holds for a worker whose value is not negative.
+    """
     constant, linear, quadratic = _condition(network, zeta, tau, q, problem)
     return constant - linear * step_size - quadratic * step_size**2
 
@@ -114,6 +117,16 @@ def bound(
 
     Parameters
     ----------
+    network : HubNetwork
+        Shares and rates of the workers.
+    zeta : float
+        zeta of the mixing matrix.
+    tau, q : int
+        Slots between two sub-network averages, and such averages between two mixings.
+    step_size : float
+        eta.
+    problem : Problem
+        Constants of the objective.
     slots : int, optional
         K. Without it, the limit for K to infinity.
 

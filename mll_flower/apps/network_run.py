@@ -6,9 +6,9 @@ The ServerApp calls `run_network` when its role is ``network``; experiments and
 
 Here a message and a round are two things. A simulated SuperNode hosts one worker
 (``pool = "worker"``; each message then covers one round), or a whole hub (``pool = "hub"``),
-which it averages itself: one message then covers all rounds up to the next mixing, evaluation
-or end. That is an optimisation, the numbers are the same to the bit. The strategy knows only
-nodes and messages: what it calls a round is one message here.
+whose workers it averages itself: one message then covers all rounds up to the next mixing, the next
+evaluation or the end. That is an optimisation; the numbers are the same to the bit. The strategy
+knows only nodes and messages: what it calls a round is one message here.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def run_network(
     values : Mapping
         The run config.
     on_message : callable, optional
-        Called each time all nodes have been asked and their replies are recorded.
+        Called after each message, once the replies of all nodes are recorded.
     plots : bool
         Whether to plot the run when it has ended.
     threads : int, optional
@@ -215,7 +215,7 @@ class _NetworkRun:
         """After a message, evaluate the averaged model and save the hubs' if that is due."""
         message = self.strategy.round
         if server_round == 0 and message:
-            return  # the run that is resumed has done both
+            return  # the earlier run, which is resumed, has done both
         done = message * self.rounds_per_message
         if message == self.messages or done % self.config.evaluate_rounds() == 0:
             rounds = self._rounds_of(message) if message else []
@@ -243,7 +243,7 @@ class _NetworkRun:
 
 @contextmanager
 def _quiet_flower() -> Iterator[None]:
-    """Silence Flower's lines per round, of which long runs have many: the recorder reports."""
+    """Silence the lines that Flower logs in every round; the recorder reports the progress."""
     logger = logging.getLogger("flwr")
     level = logger.level
     logger.setLevel(logging.WARNING)

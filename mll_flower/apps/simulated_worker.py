@@ -40,6 +40,7 @@ def train_hosted(message: Message, context: Context) -> Message:
     request = message.content.config_records["config"]
     workers = hosted_workers(config, int(context.node_config["partition-id"]))
     rounds = [int(r) for r in request["rounds"]]  # type: ignore[union-attr]
+    # In a round that waits for all, every worker takes its tau steps: the rate is 1.
     rates = [1.0 if config.wait_for_all else float(network_of(config).p[i]) for i in workers]
     arrays = message.content.array_records["arrays"]
     result = engine.run_hub(

@@ -1,4 +1,4 @@
-"""What ``mll-flower network`` has to say about a network: as plain values, and as text."""
+"""The description that ``mll-flower network`` prints: as plain values, and as text."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _theory(
     slots: int | None,
 ) -> dict[str, Any]:
     if z > 1 - 1e-12:
-        # An H from a file may leave edges unused; with too many of these, hubs are cut off.
+        # An H from a file may leave edges unused, and so cut hubs off from the others.
         return {
             "largest_step_size": None,
             "condition": "zeta is 1: with this H the hubs never agree, because some do not reach "

@@ -1,7 +1,6 @@
-"""``mll-flower plot``, ``compare`` and ``report``: look at the results of runs.
+"""``mll-flower plot``, ``compare`` and ``report``: show the results of runs.
 
-They read the folders that runs have left; what they draw and write is made in
-`mll_flower.results`.
+They read the output folders of runs; `mll_flower.results` makes the figures and reports.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ Labels = Annotated[
     list[str] | None,
     typer.Option(
         "--labels",
-        help="Names of the runs, in their order: separated by commas, or the option once per run.",
+        help="Names of the runs, in their order: separated by commas, or one per --labels.",
         show_default="the folders' names",
     ),
 ]
@@ -142,7 +141,7 @@ def _print_written(console: Console, path: Path) -> None:
 
 
 def _split_labels(given: list[str] | None, runs: int) -> list[str]:
-    """Split a single text for several runs at its commas; else every text is a label."""
+    """Split a single text that is given for several runs at its commas; else each is a label."""
     if given and len(given) == 1 and runs > 1:
         return [part.strip() for part in given[0].split(",")]
     return given or []

@@ -36,7 +36,7 @@ from mll_flower.tasks.data import absolute_dataset
 
 console = Console()
 
-# Lines of Flower's log that tell nothing about a run: they describe defaults that it overrides.
+# Lines of Flower's log that only describe defaults, which this command overrides.
 _UNINFORMATIVE = ("default simulated SuperNodes", "federation size", "federation simulation-config")
 
 
@@ -48,7 +48,7 @@ def run(
     Runs the Flower app of this project on Flower's simulation engine, shows
     its progress and ends with a summary. Nearly all options are keys of the
     run config. Without options, five hubs on a ring, with four workers each,
-    learn to read digits.
+    learn to recognise digits.
     """
     options = {key.replace("_", "-"): v for key, v in values.items() if v is not None}
     settings = _with_absolute_paths({**_read_config_file(config), **options})
@@ -140,7 +140,7 @@ class _RunProgress:
     output : Path
         The run's folder.
     slots : int
-        Slots of the run, until the run itself tells how many it has.
+        Slots of the run; replaced by the number that the run itself reports.
     """
 
     def __init__(self, bars: Progress, output: Path, slots: int) -> None:
@@ -231,7 +231,9 @@ def run_command() -> Callable[..., None]:
     own = [
         _option("config", Path | None, None, "A TOML or JSON file with keys of the run config."),
         _option("flwr_home", Path | None, None, "Flower's home; default: a temporary one."),
-        _option("in_process", bool, False, "One process, without Flower's engine; same numbers."),
+        _option(
+            "in_process", bool, False, "Run in this process, without Flower's engine; same numbers."
+        ),
         _option("actors", int, 0, "Processes that train; 0: one per core."),
     ]
     kinds = {bool: bool | None, int: int | None, float: float | None, str: str | None}

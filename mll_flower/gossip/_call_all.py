@@ -1,4 +1,4 @@
-"""Call a function for several neighbours at the same time, and wait until a deadline at most."""
+"""Call a function for several neighbours at the same time, and wait no longer than a deadline."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def call_all(
     Returns
     -------
     dict[str, T | Exception]
-        For each peer what the function returned or raised, or `PeerSilent` if it was not done
-        in time. Its thread then goes on alone, and its result is dropped.
+        For each peer what the function returned or raised, or `PeerSilent` if the call was not
+        done in time. Its thread then goes on alone, and its result is dropped.
     """
     peers = list(peers)
     outcomes: queue.SimpleQueue[tuple[str, T | Exception]] = queue.SimpleQueue()

@@ -103,7 +103,7 @@ class GrpcGossip(Gossip):
 
     @property
     def port(self) -> int:
-        """The port it serves on: that of `listen`, or a free one if that is 0."""
+        """The port it serves on: that of `listen`, or the free port chosen if that is 0."""
         return self._server.port
 
     def publish(self, snapshot: Snapshot) -> None:
@@ -125,19 +125,20 @@ class GrpcGossip(Gossip):
             channel.close()
 
     def _stream(self, published: Published) -> Iterator[bytes]:
+        """Cut a snapshot into messages; a hook by which tests send faulty ones."""
         return wire.messages(published)
 
     def _fetch(self, peer: str, mixing: int | None, until: float) -> Published:
         wait = max(0.0, until - time.monotonic())
-        # The server stops waiting a little earlier than this side, so that a neighbour that is
-        # only late can still say so, unlike one that does not answer.
+        # The server stops waiting a little earlier than this side: a neighbour that has not
+        # published yet can then say so, and is not taken for one that does not answer.
         server_wait = wait - min(2 * RETRY_PAUSE, wait / 4)
         request = wire.dump({"run": self.run, "mixing": mixing, "wait": server_wait})
         call = self._channels[peer].unary_stream(f"/{SERVICE}/Fetch")(
             request, timeout=wait, metadata=self._metadata()
         )
         try:
-            header = self._header(next(call), mixing)
+            header = self._read_header(next(call), mixing)
             wire.check_header(header, self._max_bytes)
             return wire.read_snapshot(header, self._counted(call))
         except StopIteration:
@@ -147,7 +148,8 @@ class GrpcGossip(Gossip):
         finally:
             call.cancel()
 
-    def _header(self, message: bytes, mixing: int | None) -> dict[str, Any]:
+    def _read_header(self, message: bytes, mixing: int | None) -> dict[str, Any]:
+        """Parse the first message of a reply; raise if no snapshot follows it."""
         self._count("received", len(message))
         try:
             header = wire.parse(message)

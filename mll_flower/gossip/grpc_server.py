@@ -28,7 +28,7 @@ SERVICE = "mll.Gossip"
 """Name of the gRPC service."""
 
 FETCHES = 2
-"""Fetches that a neighbour may have open at a time: one, and one that replaces a lost one."""
+"""Fetches that a neighbour may have open at a time: a second one may replace one that is lost."""
 
 _OPTIONS = [
     # Otherwise two servers could share a port, and calls would reach either of them.
@@ -52,7 +52,7 @@ class GossipServer:
     neighbours : tuple[str, ...]
         The hubs that may fetch and confirm.
     tls : TlsFiles | None
-        None serves without encryption or proof of identity.
+        Certificate, key and CA; None serves without encryption or proof of identity.
     status : Callable[[], dict]
         Returns the answer to `Status`.
     reject : Callable[[Rejection, str], None]

@@ -1,7 +1,7 @@
 """A hub's ledger: the snapshots it has published, and its neighbours' verdicts on them.
 
-Neighbours fetch from the ledger and deliver their verdicts to it: within a process directly, over
-the network through `mll_flower.gossip.grpc_server`. The ledger does not know which.
+Neighbours fetch from the ledger and deliver their verdicts to it: directly within a process, or
+through `mll_flower.gossip.grpc_server` over the network.
 """
 
 from __future__ import annotations

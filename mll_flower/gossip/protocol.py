@@ -217,7 +217,7 @@ class Gossip(ABC):
         numbers = [p.mixing for p in peers if p.status.get("run") == self.run]
         return max((n for n in numbers if n is not None), default=None)
 
-    # How the steps of the module's docstring are done.
+    # The steps that the module's docstring explains.
 
     def _handshake(self, peer: str, own: Published, last_call: float, until: float) -> Snapshot:
         """Fetch and check a neighbour's snapshot, confirm it, and await its confirmation."""
@@ -237,10 +237,10 @@ class Gossip(ABC):
             raise PeerSilent("its snapshot came too late to be confirmed")
         confirmation = Verdict(self.run, mixing, token, True)
         ack = self._retry(lambda: self._deliver(peer, confirmation, until), last_call)
-        # Wait for the neighbour's verdict only if it took ours in time. Otherwise a refusal that
-        # is already here still explains more than the acknowledgement does.
-        in_time = ack is Ack.RECORDED
-        verdict = self._ledger.await_verdict(peer, mixing, last_call if in_time else 0.0)
+        # Wait for the neighbour's verdict only if it recorded ours. Otherwise use a verdict that
+        # has arrived: a refusal explains more than the acknowledgement does.
+        recorded = ack is Ack.RECORDED
+        verdict = self._ledger.await_verdict(peer, mixing, last_call if recorded else 0.0)
         if verdict is not None and not verdict.accepted:
             raise PeerSilent(f"refused our snapshot: {verdict.reason}")
         if ack is Ack.CLOSED:
@@ -270,7 +270,7 @@ class Gossip(ABC):
                 time.sleep(RETRY_PAUSE)
 
     def _exchange_of(self, results: Mapping[str, Snapshot | Exception]) -> Exchange:
-        """Tell the neighbours that arrived from the silent ones, and count the rejections."""
+        """Separate the neighbours that arrived from the silent ones, and count the rejections."""
         arrived: dict[str, Snapshot] = {}
         silent: dict[str, str] = {}
         ahead: list[int] = []

@@ -1,4 +1,7 @@
-"""Results of gossip: an exchange, a neighbour's status, counters, and `PeerSilent`."""
+"""What gossip returns: the outcome of an exchange, a neighbour's status, counters.
+
+`PeerSilent` is raised for a neighbour that gives no usable answer.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ class PeerSilent(Exception):
 
     @classmethod
     def missing(cls, why: Missing, mixing: int | None, latest: int | None) -> PeerSilent:
-        """Make it for a neighbour at mixing `latest` whose ledger lacks the snapshot asked for."""
+        """Return the exception for a neighbour, at mixing `latest`, that lacks the snapshot."""
         if why is Missing.GONE:
             return cls(f"is already past mixing {mixing}, at {latest}", final=True, ahead=latest)
         if mixing is None:
@@ -85,7 +88,7 @@ class PeerStatus:
 
     @classmethod
     def of(cls, hub: str, answer: Mapping[str, Any] | Exception) -> PeerStatus:
-        """Make it from a neighbour's answer, or from the exception raised in its place."""
+        """Return the status in a neighbour's answer, or in the exception raised in its place."""
         if isinstance(answer, Exception):
             return cls(hub, False, reason=str(answer))
         mixing, round = (_int_or_none(answer.get(key)) for key in ("mixing", "round"))

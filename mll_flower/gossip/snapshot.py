@@ -41,7 +41,7 @@ class Rejection(StrEnum):
 
 
 class RejectedSnapshot(Exception):
-    """A snapshot that must not be used; `rejection` is the reason, the text has the values."""
+    """A snapshot that must not be used; `rejection` is the reason, the text gives details."""
 
     def __init__(self, rejection: Rejection, detail: str) -> None:
         super().__init__(f"{rejection.value}: {detail}")
@@ -100,7 +100,7 @@ def check_snapshot(
     mixing: int | None,
     like: Mapping[str, Array] | None,
 ) -> None:
-    """Raise `RejectedSnapshot` unless the snapshot may be mixed with the own model.
+    """Raise `RejectedSnapshot` unless a neighbour's snapshot may be mixed.
 
     Parameters
     ----------

@@ -54,7 +54,7 @@ def parse(data: bytes) -> dict[str, Any]:
 
 
 def dump_body(snapshot: Snapshot) -> bytes:
-    """Return a snapshot's arrays as safetensors, which needs C order; snapshots keep that."""
+    """Return a snapshot's arrays as safetensors, which needs the C order that they have."""
     return safetensors.numpy.save({name: np.asarray(a) for name, a in snapshot.arrays.items()})
 
 
@@ -114,7 +114,7 @@ def read_snapshot(header: dict[str, Any], chunks: Iterable[bytes]) -> Published:
             header["run"], header["mixing"], header["hub"], weight, header["degree"], arrays
         )
     except Exception as error:
-        # What the reader raises depends on the bytes; it always means the same.
+        # Which exception the reader raises depends on the bytes; all of them mean the same.
         raise RejectedSnapshot(Rejection.GARBLED, f"{type(error).__name__}: {error}") from error
     return Published(snapshot, header["token"])
 

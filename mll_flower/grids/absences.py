@@ -49,7 +49,7 @@ def absent_reply(message: Message, absence: Absence, why: str) -> Message:
 
 
 def absence_of(reply: Message) -> tuple[Absence, str]:
-    """Return the cause and its explanation from an error reply, ours or Flower's."""
+    """Return the cause of an error reply, made by `absent_reply` or by Flower, and its details."""
     reason = reply.error.reason or "no reason given"
     cause, _, why = reason.partition(": ")
     if reply.error.code == 0 and cause in set(Absence):

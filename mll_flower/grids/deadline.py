@@ -1,9 +1,9 @@
 """Rounds with a deadline, on any Flower grid.
 
 `DeadlineGrid` wraps a grid so that ``send_and_receive`` ends on time: it polls often, pulls once
-more at the deadline, and never blocks past it. It returns one reply per message. For a node that
-did not answer in time this is an error reply that says why, so any strategy that copes with
-failed nodes copes with absent ones.
+more at the deadline, and waits at most half a second for that last pull. It returns one reply per
+message. For a node that did not answer in time this is an error reply that says why, so any
+strategy that copes with failed nodes copes with absent ones.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mll_flower.grids._never_blocking import never_blocks
 from mll_flower.grids.absences import Absence, absent_reply
 from mll_flower.grids.wrapper import GridWrapper
 
-# Seconds that the last pull at the deadline may take; a reply that needs longer is late.
+# Seconds that the pull at the deadline may take; a reply that needs longer is late.
 _LAST_PULL = 0.5
 # Seconds by which messages outlive the deadline: a reply that arrived in time must not expire
 # before it is pulled.
@@ -37,7 +37,7 @@ class _Sent:
     """A message whose reply is awaited."""
 
     message: Message
-    expires: float
+    deadline: float
     pulling_since: float | None = None
 
     @property
@@ -60,8 +60,8 @@ class DeadlineGrid(GridWrapper):
     grid : Grid
         The grid to wrap.
     seconds : float
-        Seconds that a round may last. A shorter timeout given to ``send_and_receive`` holds
-        instead.
+        Seconds that a round may last; a shorter timeout given to ``send_and_receive`` takes
+        precedence.
     poll : float
         Seconds between two polls for replies.
     """
@@ -92,7 +92,7 @@ class DeadlineGrid(GridWrapper):
         -------
         list[Message]
             One reply for each message, in the messages' order: the node's own, or an
-            error reply that says why it is missing (see `absence_of`).
+            error reply that says why it is missing (see `mll_flower.grids.absences`).
         """
         asked = list(messages)
         self.lasted = self.late = 0.0
@@ -101,8 +101,8 @@ class DeadlineGrid(GridWrapper):
         limit = self.seconds if timeout is None else min(self.seconds, timeout)
         self._began = time.monotonic()
         end = self._began + limit
-        self._collect(set(), until=0.0)  # frees late replies of earlier rounds; never averaged
-        self._forget_expired()
+        self._collect(set(), until=0.0)  # drops late replies to earlier rounds
+        self._forget_overdue()
         sent = self._send(asked, limit, end)
         replies = self._collect({item.id for item in sent}, until=end)
         if not sent:
@@ -112,13 +112,13 @@ class DeadlineGrid(GridWrapper):
         self.lasted = limit + self.late
         return [self._reply_or_absence(message, replies, limit) for message in asked]
 
-    def _send(self, messages: list[Message], limit: float, expires: float) -> list[_Sent]:
+    def _send(self, messages: list[Message], limit: float, deadline: float) -> list[_Sent]:
         for message in messages:
             # A message that its node has not begun by the deadline must expire: otherwise a
             # slow node would work through its backlog, and be late in every round.
             message.metadata.ttl = min(message.metadata.ttl, limit + _EXPIRY_MARGIN)
         accepted = set(self.grid.push_messages(messages))
-        sent = [_Sent(m, expires) for m in messages if m.metadata.message_id in accepted]
+        sent = [_Sent(m, deadline) for m in messages if m.metadata.message_id in accepted]
         for item in sent:
             self._owed[item.id] = item
             if not self._never_blocks:
@@ -128,7 +128,7 @@ class DeadlineGrid(GridWrapper):
         return sent
 
     def _collect(self, wanted: set[str], until: float) -> dict[str, Message]:
-        """Take replies until all wanted ones have arrived or the time is up."""
+        """Return the wanted replies, as far as they arrive in time; drop all others."""
         replies: dict[str, Message] = {}
         last = False
         while True:
@@ -201,7 +201,7 @@ class DeadlineGrid(GridWrapper):
                 if replies:
                     self._inbox.put((sent.id, replies[0]))
                     return
-                if time.monotonic() > sent.expires + 5.0:
+                if time.monotonic() > sent.deadline + 5.0:
                     self._inbox.put((sent.id, None))
                     return
                 with self._poll_now:
@@ -229,11 +229,11 @@ class DeadlineGrid(GridWrapper):
             return absent_reply(message, Absence.UPLOADING, f"still uploading after {limit:g} s")
         return absent_reply(message, Absence.LATE, f"no reply within {limit:g} s")
 
-    def _forget_expired(self) -> None:
-        """Forget messages that have expired: no node will begin them now."""
+    def _forget_overdue(self) -> None:
+        """Forget the messages of earlier rounds: their replies are no longer wanted."""
         now = time.monotonic()
-        expired = [owed.id for owed in self._owed.values() if now >= owed.expires]
-        if expired and self._never_blocks:
-            list(self.grid.pull_messages(expired))  # a reply that is never pulled is never freed
-        for sent_id in expired:
+        overdue = [owed.id for owed in self._owed.values() if now >= owed.deadline]
+        if overdue and self._never_blocks:
+            list(self.grid.pull_messages(overdue))  # a reply that is never pulled is never freed
+        for sent_id in overdue:
             del self._owed[sent_id]

@@ -33,7 +33,7 @@ class InProcessGrid(Grid):
 
     def __init__(self, app: ClientApp, nodes: int, run_config: Mapping[str, object]) -> None:
         self.app = app
-        # Every new message reads these; in Flower's runtime the runtime sets them.
+        # Every new message reads these, which Flower's runtime would set.
         TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, SUPERLINK_NODE_ID
         config: UserConfig = dict(run_config)  # type: ignore[arg-type]
         self._contexts = {

@@ -1,7 +1,7 @@
 """Node identities: the server side asks each node for its node config, and a ClientApp answers.
 
-Flower's server side cannot see the node config, which says for example which hub a node belongs
-to. `answer_identity` makes a ClientApp report it on request; the rest of the app stays as it is.
+Flower's server side cannot see a node's config, which may say, for example, to which hub the node
+belongs. `answer_identity` makes a ClientApp report it on request; nothing else in the app changes.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def ask_identity(grid: Grid, nodes: list[int], timeout: float) -> dict[int, Iden
     answers: dict[int, Identity] = {}
     silent: dict[int, str] = {}
     if isinstance(grid, DeadlineGrid):
-        grid = grid.grid  # the timeout of this question replaces the deadline of rounds
+        grid = grid.grid  # this question has a timeout of its own, not the rounds' deadline
     for reply in DeadlineGrid(grid, timeout).send_and_receive(messages):
         node = reply.metadata.src_node_id
         if reply.has_error():

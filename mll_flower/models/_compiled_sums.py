@@ -24,7 +24,7 @@ Summer = Callable[[Vector, Sequence[Vector], Sequence[Any], bool], None]
 ``total``; if ``fresh`` it overwrites ``total`` instead."""
 
 
-def _one(total: Vector, fresh: bool, a: Vector, s: Any) -> None:
+def _add_one(total: Vector, fresh: bool, a: Vector, s: Any) -> None:
     if fresh:
         for i in range(total.size):
             total[i] = a[i] * s
@@ -33,7 +33,7 @@ def _one(total: Vector, fresh: bool, a: Vector, s: Any) -> None:
             total[i] = total[i] + a[i] * s
 
 
-def _two(total: Vector, fresh: bool, a: Vector, b: Vector, s: Any, t: Any) -> None:
+def _add_two(total: Vector, fresh: bool, a: Vector, b: Vector, s: Any, t: Any) -> None:
     if fresh:
         for i in range(total.size):
             total[i] = a[i] * s + b[i] * t
@@ -55,8 +55,8 @@ def compiled_summer(dtype: np.dtype[Any]) -> Summer | None:
     -------
     Summer or None
         The function; its vectors must be contiguous, aligned and of one length, which it does
-        not check. None without a numba that works, or for a dtype other than float32 and
-        float64.
+        not check. None if numba is missing or does not work, or for a dtype other than float32
+        and float64.
     """
     if dtype not in (np.float32, np.float64) or find_spec("numba") is None:
         return None
@@ -76,7 +76,7 @@ def compiled_summer(dtype: np.dtype[Any]) -> Summer | None:
         compiled: Callable[..., None] = compile(function)
         return compiled
 
-    one, two = build(_one, 1), build(_two, 2)
+    one, two = build(_add_one, 1), build(_add_two, 2)
 
     def add_to(
         total: Vector, vectors: Sequence[Vector], factors: Sequence[Any], fresh: bool

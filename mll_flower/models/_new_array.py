@@ -1,8 +1,8 @@
 """Flower's ``Array`` without its constructor.
 
-The constructor of Flower 1.41 checks how it was called, which takes longer than to average a
-small array; a model of 60 layers makes 60 of them per message. Everything that the constructor
-would set is set here.
+The constructor of Flower 1.41 checks how it was called, which takes longer than averaging a
+small array, and a message with a model of 60 layers needs 60 of them. Everything that the
+constructor would set is set here.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Small arrays of a model, read and summed together.
 
-A sum of a few numbers costs as much as one of thousands, and most arrays of a model are small
-(biases, BatchNorm). So a model's small arrays are joined and summed together: averaging ten
-models of the paper's CNN with NumPy then takes 0.73 of the time, of ResNet-18 0.95 (measured by
-setting `SMALL` to 0). Only `mll_flower.models.sums` uses this.
+In NumPy a sum over a few numbers takes about as long as one over thousands, and most arrays of a
+model are small (biases, BatchNorm). So a model's small arrays are joined and summed together:
+with NumPy, averaging ten models of the paper's CNN then takes 0.73 of the time that it takes with
+`SMALL` = 0, of ResNet-18 0.95. Only `mll_flower.models.sums` uses this.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Bundle:
         A model is given as its arrays in the layout's order.
         """
         files = [model[i].data for model in models for i in self.indices]
-        if not self._expected(files, len(models)):
+        if not self._all_expected(files, len(models)):
             pairs = list(zip(self.places, self.indices, strict=True))
             files = [place.npy(model[i]) for model in models for place, i in pairs]
         joined = np.frombuffer(b"".join(files), self.places[0].dtype)
@@ -72,7 +72,7 @@ class Bundle:
             end = start + place.count
             target[place.slice] = files[start:end]
 
-    def _expected(self, files: list[Any], models: int) -> bool:
+    def _all_expected(self, files: list[Any], models: int) -> bool:
         """Whether all files have the expected lengths and headers."""
         return (
             set(map(type, files)) == {bytes}

@@ -15,6 +15,7 @@ from safetensors.numpy import save_file
 from mll_flower.models.layout import Flat, Layout
 
 FILE = "checkpoint.safetensors"
+"""Name of a checkpoint in the folder of its run."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Checkpoint:
     layout : Layout
         How the models are laid out.
     extra : dict
-        What else its writer kept, such as the config.
+        Further values that its writer saved, such as the config.
     """
 
     round: int
@@ -53,7 +54,7 @@ def save_checkpoint(
         for d, model in enumerate(models)
         for name, array in layout.arrays(model).items()
     }
-    # The names again, in their order, because the file sorts its tensors.
+    # Keeps the order of the names: the file sorts its tensors.
     about = {"round": round, "hubs": len(models), "names": layout.names, "extra": extra or {}}
     part = path.with_name(path.name + ".part")
     part.parent.mkdir(parents=True, exist_ok=True)
@@ -64,7 +65,7 @@ def save_checkpoint(
 
 
 def load_checkpoint(path: str | Path) -> Checkpoint:
-    """Read a checkpoint; the path may be that of the run's output."""
+    """Read a checkpoint, given the path of its file or of the folder that holds it."""
     path = Path(path)
     if path.is_dir():
         path = path / FILE

@@ -1,6 +1,6 @@
 """Mixing when all hubs' models are in one place: y(d) = sum over j of H[j, d] z(j).
 
-Hubs that are apart mix with what their neighbours send: `mll_flower.gossip.local_mixing`.
+A hub that sees only its neighbours' models mixes with `mll_flower.gossip.local_mixing`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from mll_flower.models.sums import sum_models
 
 
 def mix_models(models: Sequence[Flat], matrix: NDArray[np.float64]) -> list[Flat]:
-    """Mix all hubs' models, all of them from the same z.
+    """Mix the models of all hubs, each from the same z.
 
     Parameters
     ----------

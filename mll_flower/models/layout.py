@@ -25,7 +25,7 @@ Flat = dict[str, Vector]
 
 
 @lru_cache(maxsize=4096)
-def _npy_header(header: bytes) -> tuple[np.dtype[Any], tuple[int, ...], int, bool]:
+def _parse_header(header: bytes) -> tuple[np.dtype[Any], tuple[int, ...], int, bool]:
     """Parse an .npy header; cached, as every message brings the same few headers.
 
     Returns the dtype, the shape, the number of entries, and whether it is in Fortran order.
@@ -44,7 +44,7 @@ def _npy_header(header: bytes) -> tuple[np.dtype[Any], tuple[int, ...], int, boo
 
 
 def array_view(array: Array) -> Vector:
-    """Read a Flower ``Array`` as a flat vector, without a copy where that is possible."""
+    """Return the entries of a Flower ``Array`` as one vector, without a copy where possible."""
     data = array.data
     if array.stype != STYPE:
         raise ValueError(
@@ -53,7 +53,7 @@ def array_view(array: Array) -> Vector:
     size = 10 + int.from_bytes(data[8:10], "little")
     if data[6:7] != b"\x01":
         size = 12 + int.from_bytes(data[8:12], "little")
-    dtype, shape, count, fortran = _npy_header(data[:size])
+    dtype, shape, count, fortran = _parse_header(data[:size])
     vector = np.frombuffer(data, dtype, count, size)
     if fortran:
         vector = vector.reshape(shape, order="F").ravel()
@@ -106,7 +106,7 @@ class Layout:
         return {dtype: np.empty(size, dtype=dtype) for dtype, size in sizes.items()}
 
     def mismatch(self, arrays: Mapping[str, Array | Vector]) -> str | None:
-        """Say how ``arrays`` differ from this layout; None if they do not."""
+        """Return how ``arrays`` differ from this layout; None if they do not."""
         if set(arrays) != set(self.names):
             missing = sorted(set(self.names) - set(arrays))
             extra = sorted(set(arrays) - set(self.names))
@@ -185,29 +185,29 @@ class Place:
         return len(self.header) + self.count * np.dtype(self.dtype).itemsize
 
     def views(self, arrays: Iterable[Array | Vector]) -> list[Vector]:
-        """Return the entries of each model's array, without a copy where that is possible."""
+        """Return the entries of each array, without a copy where possible."""
         start = len(self.header)
         return [
-            self._other(array)
-            if (data := self._expected(array)) is None
+            self._read_other(array)
+            if (data := self._expected_data(array)) is None
             else np.frombuffer(data, self.dtype, self.count, start)
             for array in arrays
         ]
 
     def npy(self, array: Array | Vector) -> bytes:
         """Return an array as an .npy file with the expected header."""
-        data = self._expected(array)
-        return b"".join((self.header, self._other(array).data)) if data is None else data
+        data = self._expected_data(array)
+        return b"".join((self.header, self._read_other(array).data)) if data is None else data
 
-    def _expected(self, array: Array | Vector) -> bytes | None:
-        """Return the array's data if they begin with the expected header, else None."""
+    def _expected_data(self, array: Array | Vector) -> bytes | None:
+        """Return the array's .npy file if it has the expected header and length, else None."""
         if isinstance(array, Array) and array.stype == STYPE:
             data = array.data
             if len(data) == self.length and data.startswith(self.header):
                 return data
         return None
 
-    def _other(self, array: Array | Vector) -> Vector:
+    def _read_other(self, array: Array | Vector) -> Vector:
         """Read an array with another header, or a NumPy array."""
         vector = _vector(array)
         if vector.size != self.count or vector.dtype != self.dtype:

@@ -46,14 +46,14 @@ class ModelSum(Protocol[_Summand]):
 
 @dataclass(frozen=True)
 class SubnetworkAverage:
-    """What a round of a hub came to.
+    """The outcome of a hub's round.
 
     Parameters
     ----------
     model : Flat or None
-        z(d); None if nobody arrived, or no average can be used: the hub keeps its model.
+        z(d); None if nobody arrived or the average is not finite: the hub keeps its model.
     absent : dict
-        Place of each absent worker -> why it is absent.
+        Place of each absent worker, counted from 0 in the order of the weights -> why.
     """
 
     model: Flat | None
@@ -71,8 +71,8 @@ def subnetwork_average(
 ) -> SubnetworkAverage:
     """Average the models of a hub's workers, in their order.
 
-    Models are looked through for NaN and infinity only when their average is not finite, as
-    that costs about as much as the average. Whoever spoils it is absent.
+    Models are searched for NaN and infinity only if their average is not finite, because the
+    search costs about as much as the average. A worker whose model has one is then absent.
 
     Parameters
     ----------
@@ -81,21 +81,21 @@ def subnetwork_average(
     weights : Sequence[float]
         w(i) of each worker, or shares in that proportion.
     model_of : callable
-        ``model_of(place)``: the model of the worker at this place, good until the next call;
-        raises `WorkerAbsent` if there is none. A second call gives the same model.
+        ``model_of(place)``: the model of the worker at this place (0, 1, ...), valid until the
+        next call; raises `WorkerAbsent` if there is none. A second call gives the same model.
     absent_rule : {"keep", "renormalise"}
         What becomes of the shares of absent workers.
     new_sum : callable
-        Makes an empty sum of models of this kind.
+        Returns an empty sum of models of this kind.
     finite : callable
-        Whether every number of a model is finite.
+        Returns whether every number of a model is finite.
     """
     absent: dict[int, str] = {}
-    look_closely = False
+    check_each = False
     while True:
         factors, _ = absent_factors(weights, _arrived(weights, absent), absent_rule)
         places = [place for place in range(len(weights)) if place not in absent]
-        known = len(absent)
+        absent_before = len(absent)
         total = new_sum()
         for place, factor in zip(places, factors, strict=True):
             try:
@@ -103,13 +103,13 @@ def subnetwork_average(
             except WorkerAbsent as reason:
                 absent[place] = str(reason)
                 continue
-            if look_closely and not finite(model):
+            if check_each and not finite(model):
                 absent[place] = NOT_FINITE
                 continue
             total.add(model, factor)
         if len(absent) == len(weights):
             return SubnetworkAverage(None, absent)
-        if absent_rule == "renormalise" and len(absent) > known:
+        if absent_rule == "renormalise" and len(absent) > absent_before:
             continue  # the factors of those who arrived have changed
         if absent:
             _, kept = absent_factors(weights, _arrived(weights, absent), absent_rule)
@@ -118,16 +118,16 @@ def subnetwork_average(
         average = total.result()
         if is_finite(average):
             return SubnetworkAverage(average, absent)
-        if look_closely:
+        if check_each:
             everyone = dict.fromkeys(range(len(weights)), AVERAGE_NOT_FINITE)
             return SubnetworkAverage(None, {**everyone, **absent})
-        look_closely = True
+        check_each = True
 
 
 def absent_factors(
     weights: Sequence[float], arrived: Sequence[bool], absent_rule: AbsentRule = "keep"
 ) -> tuple[list[float], float]:
-    """Factors of the average when some of a hub's workers are absent.
+    """Return the factors of the average when some of a hub's workers are absent.
 
     Parameters
     ----------

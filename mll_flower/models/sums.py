@@ -1,9 +1,9 @@
 """Weighted sums of models: the arithmetic of every average in this project.
 
-Simulation, deployment and plugin all add in the order given and in the arrays' own precision,
-with the one loop of `_accumulate`. That makes a sum equal to Flower's
-``aggregate_arrayrecords``, bit for bit, for floating-point arrays. Integer arrays (BatchNorm's
-counters) are summed in float64 and rounded back to their dtype.
+All sums add in the order given and in the arrays' own precision, with the one loop of
+`_accumulate`. For floating-point arrays this gives the bits of Flower's
+``aggregate_arrayrecords``. Integer arrays (BatchNorm's counters) are summed in float64 and rounded
+back to their dtype.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from mll_flower.models.layout import Flat, Layout, Vector
 
 # Elements per block: the block of the sum and of its scratch space stay in the L2 cache.
 _BLOCK = 1 << 17
-# Elements from which on compiled code is faster than NumPy's.
-_WORTH_IT = 1 << 12
+# Size of a vector from which compiled code is faster than NumPy.
+_LEAST_COMPILED = 1 << 12
 
 
 def weighted_sum(
     vectors: Sequence[Vector], factors: Sequence[float], out: Vector | None = None
 ) -> Vector:
-    """Sum of ``factors[i] * vectors[i]``, in this order, in the vectors' dtype.
+    """Return the sum of ``factors[i] * vectors[i]``, in this order, in the vectors' dtype.
 
     Parameters
     ----------
@@ -51,10 +51,10 @@ def weighted_sum(
     first = vectors[0]
     if out is None:
         out = np.empty_like(first)
-    total = out if _is_exact(first.dtype) else np.empty(first.shape, np.float64)
+    total = out if _is_floating(first.dtype) else np.empty(first.shape, np.float64)
     terms = [_widened(vector) for vector in vectors]
     scales = list(np.array(factors, total.dtype))
-    _accumulate(total, terms, scales, True, _summer(total, *terms))
+    _accumulate(total, terms, scales, True, _choose_summer(total, *terms))
     if total is not out:
         out[...] = np.rint(total)
     return out
@@ -95,7 +95,7 @@ class RunningSum:
 
 
 class RecordSum:
-    """The same sum over models that came as records, which are read in place, all at once.
+    """The same sum of models that came as records; it reads them in place, all at once.
 
     Parameters
     ----------
@@ -121,31 +121,31 @@ class RecordSum:
 def sum_records(
     layout: Layout, records: Sequence[Mapping[str, Array | Vector]], factors: Sequence[float]
 ) -> Flat:
-    """Weighted sum of models that came as records, read in place."""
+    """Return the weighted sum of models that came as records; they are read in place."""
     flat = layout.empty()
     models = layout.rows(records)
     for index, place in enumerate(layout.places):
         if place.count >= SMALL:
             vectors = place.views([model[index] for model in models])
             weighted_sum(vectors, factors, out=flat[place.dtype][place.slice])
-    with np.errstate(over="ignore", invalid="ignore"):  # of headers taken for numbers
+    with np.errstate(over="ignore", invalid="ignore"):  # headers are summed along with the numbers
         for bundle in bundles(layout):
             bundle.spread(weighted_sum(bundle.files(models), factors), flat)
     return flat
 
 
 def sum_models(models: Sequence[Flat], factors: Sequence[float]) -> Flat:
-    """Weighted sum of flat models."""
+    """Return the weighted sum of flat models."""
     return {dtype: weighted_sum([model[dtype] for model in models], factors) for dtype in models[0]}
 
 
 def is_finite(flat: Flat) -> bool:
-    """Whether every number of a flat model is finite."""
+    """Return whether every number of a flat model is finite."""
     return all(bool(np.isfinite(v).all()) for v in flat.values() if v.dtype.kind in "fc")
 
 
 def distance(a: Flat, b: Flat) -> float:
-    """Euclidean distance between two models, over their floating-point entries."""
+    """Return the Euclidean distance between two models, over their floating-point entries."""
     total = 0.0
     for dtype, vector in a.items():
         if np.issubdtype(vector.dtype, np.inexact):
@@ -166,10 +166,10 @@ def _accumulate(
         summer(total[block], [term[block] for term in terms], scales, fresh)
 
 
-def _summer(*vectors: Vector) -> Summer:
-    """Choose what sums a block: compiled code for large vectors where there is any, or NumPy."""
+def _choose_summer(*vectors: Vector) -> Summer:
+    """Return what sums a block: compiled code for large vectors if it is available, else NumPy."""
     first = vectors[0]
-    if first.size >= _WORTH_IT and all(_plain(v, first) for v in vectors):
+    if first.size >= _LEAST_COMPILED and all(_plain(v, first) for v in vectors):
         compiled = compiled_summer(first.dtype)
         if compiled is not None:
             return compiled
@@ -191,13 +191,13 @@ def _numpy_summer(like: Vector) -> Summer:
     return add_to
 
 
-def _is_exact(dtype: np.dtype[Any]) -> bool:
-    """Whether sums are made in this dtype itself; integers are summed in float64."""
+def _is_floating(dtype: np.dtype[Any]) -> bool:
+    """Whether a dtype is floating-point: sums are then made in it, all others in float64."""
     return dtype.kind in "fc"
 
 
 def _widened(vector: Vector) -> Vector:
-    return vector if _is_exact(vector.dtype) else vector.astype(np.float64)
+    return vector if _is_floating(vector.dtype) else vector.astype(np.float64)
 
 
 def _plain(vector: Vector, like: Vector) -> bool:

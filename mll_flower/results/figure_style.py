@@ -1,7 +1,7 @@
-"""The look of all figures: colours, the common matplotlib style, how a figure is written.
+"""The style of all figures: colours, the common matplotlib style, how a figure is written.
 
 Plots of runs, drawings of the hub graph, the HTML report, the experiments and the benchmarks use
-it, so that their figures look alike. matplotlib is imported only when a figure is drawn.
+this module, so that their figures look alike. matplotlib is imported only when a figure is drawn.
 """
 
 from __future__ import annotations

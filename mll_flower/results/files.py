@@ -1,7 +1,7 @@
-"""Names of the files in a run's output folder, and what is shared by those who write them.
+"""Names of the files in a run's output folder, the columns of metrics.csv, and how JSON is written.
 
 `recorder` writes these files, `plots` and the HTML report add theirs, and `runs` and the command
-line read them: each name is spelled here and nowhere else.
+line read them: each name stands here and nowhere else.
 """
 
 from __future__ import annotations

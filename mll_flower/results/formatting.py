@@ -38,7 +38,7 @@ def format_bytes(count: float) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """Return seconds as h, min and s: 2 min 5 s."""
+    """Return seconds as hours, minutes or seconds: 2 min 5 s."""
     if seconds < 60:
         return f"{seconds:.3g} s"
     minutes, rest = divmod(round(seconds), 60)
@@ -46,5 +46,5 @@ def format_duration(seconds: float) -> str:
 
 
 def format_count(number: int, noun: str) -> str:
-    """Return how many of a thing there are: 1 hub, 5 hubs."""
+    """Return a number and its noun, in the plural unless the number is 1: 1 hub, 5 hubs."""
     return f"{number:,} {noun}" + ("" if number == 1 else "s")

@@ -1,6 +1,7 @@
-"""How far a run has got: the file through which a run tells its progress bar.
+"""The progress of a run, in a file: how many slots are done, the newest loss and accuracy.
 
-The run writes it, in a process of Flower's; ``mll-flower run`` reads it in another one.
+The run writes the file, in a process of Flower's; ``mll-flower run`` reads it in another process
+and shows a progress bar.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 
 from mll_flower.results import files
 
-# Seconds between two versions of the file, and between two lines of the log, at least.
+# Least seconds between two versions of the file, and between two lines of the log.
 _FILE_EVERY, _LINE_EVERY = 0.5, 5.0
 
 
@@ -43,7 +44,7 @@ class ProgressWriter:
         self._file_written = now = time.monotonic()
         if now - self._line_printed > _LINE_EVERY or "done" in self.values:
             slot, slots = self.values.get("slot", 0), self.values["total"]
-            # Not through Flower's logger, which is quiet while the rounds go on.
+            # Not through Flower's logger, which is silenced during the rounds.
             print(f"slot {slot} of {slots}  {loss_and_accuracy(self.values)}", flush=True)
             self._line_printed = now
 

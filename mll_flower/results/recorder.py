@@ -82,7 +82,7 @@ class Recorder:
             What its `state` returned for that checkpoint.
         """
         theirs, ours = state["config"], self.config.to_run_config()
-        # These keys change no number of the run.
+        # These keys change no number of the run, so they may differ.
         free = {"resume", "output", "checkpoint-every", "data-dir", "reply-timeout", "node-timeout"}
         for key in ours:
             if key not in free and ours[key] != theirs.get(key):
@@ -103,7 +103,7 @@ class Recorder:
             self._earlier_rows = list(csv.DictReader(file))[: state["rows"]]
 
     def state(self) -> dict[str, Any]:
-        """Return what `resume` needs besides the rows, which are on disk when this returns."""
+        """Return what `resume` needs besides the rows, and make sure that these are on disk."""
         assert self._file is not None
         self._file.flush()
         os.fsync(self._file.fileno())
@@ -125,7 +125,7 @@ class Recorder:
         self._writer = csv.DictWriter(self._file, files.COLUMNS)
         self._writer.writeheader()
         self._writer.writerows(self._earlier_rows)
-        # A run resumed in its own folder has just emptied the file that held these rows.
+        # Opening the file has emptied it; a run resumed in its own folder had these rows there.
         self._file.flush()
         self._rows = len(self._earlier_rows)
         self._started = time.monotonic()
@@ -162,18 +162,18 @@ class Recorder:
         self._write_progress()
 
     def _record_absent_in_node(self, hub: int, reply: Message) -> int:
-        """Record workers that failed inside a node that replied; return how many absences."""
+        """Record workers that failed inside a node that replied; return the number of absences."""
         absent: Any = reply.content.config_records["absent"]
         for worker, number, why in zip(
             absent["workers"], absent["rounds"], absent["reasons"], strict=True
         ):
-            # The strategy knows of the node alone, so it has not logged its workers.
+            # The strategy sees only the node, so it has not logged the node's workers.
             log(WARNING, "Round %d, hub %d: worker %d is absent: %s", number, hub, worker, why)
             self._record_absence(number, hub, worker, Absence.RAISED, why)
         return len(absent["workers"])
 
     def _record_absent_node(self, hub: int, missing: Absent, rounds: Sequence[Round]) -> int:
-        """Record the workers of a node that did not reply; return how many absences."""
+        """Record the workers of a node that did not reply; return the number of absences."""
         workers = self.hosted(missing.node)
         if self.config.pool == "hub":
             span = f"{rounds[0].number} to {rounds[-1].number}"

@@ -132,7 +132,7 @@ class Run:
 
     @property
     def zeta(self) -> float:
-        """Second largest eigenvalue modulus of the mixing matrix; NaN before the end."""
+        """Second largest eigenvalue modulus of the mixing matrix; NaN for an unfinished run."""
         return float(self.result["network"]["zeta"]) if self.result else math.nan
 
     def expected_steps(self) -> FloatArray:

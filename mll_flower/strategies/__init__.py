@@ -4,5 +4,5 @@
 - `base`: the rounds that both share, on Flower's own loop;
 - `hub`: one hub, which averages the replies of its workers;
 - `inner_strategy`: a strategy of Flower's that aggregates inside a hub;
-- `reports`: what a strategy says about a round.
+- `reports`: what a strategy reports about a round.
 """

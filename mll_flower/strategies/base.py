@@ -38,14 +38,14 @@ WorkerConfig = Callable[[int, int], Mapping[str, ConfigRecordValues]]
 class HubRoundsStrategy(FedAvg):
     """Rounds of one or more hubs; subclasses decide how nodes join hubs and how hubs mix.
 
-    The arguments are those of `MultiLevelStrategy`, except for these.
+    Arguments that are not listed here are those of `MultiLevelStrategy`.
 
     Parameters
     ----------
     hubs : int
         Number of hubs.
     weights_given : bool
-        Whether a subclass sets the workers' weights, so that those in replies are ignored.
+        Whether the subclass knows the workers' weights, so that those in replies are ignored.
     **fedavg
         Further arguments of Flower's ``FedAvg``.
     """
@@ -123,7 +123,7 @@ class HubRoundsStrategy(FedAvg):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Make the messages with which every hub sends its own model to its own workers."""
+        """Return the messages with which every hub sends its model to its own workers."""
         if self.fraction_train == 0.0:
             return []
         if not self.hubs:
@@ -165,12 +165,12 @@ class HubRoundsStrategy(FedAvg):
         return self._average_metrics(contents, self.evaluate_metrics_aggr_fn)
 
     def averaged_model(self) -> Flat:
-        """u: the sum of the hubs' models, weighted by their shares b(d)."""
+        """Return u: the sum of the hubs' models, weighted by their shares b(d)."""
         b = self.shares().tolist()
         return sum_models([hub.model for hub in self.hubs], b) if len(b) > 1 else self.hubs[0].model
 
     def shares(self) -> NDArray[np.float64]:
-        """b(d): each hub's share of all weights."""
+        """Return b(d): each hub's share of all weights."""
         weights = np.array([hub.weight for hub in self.hubs])
         return np.asarray(weights / weights.sum())
 
@@ -212,7 +212,7 @@ class HubRoundsStrategy(FedAvg):
             lower_node_minimums(hub.inner_strategy, self.inner_strategy, len(hub.nodes))
 
     def _messages(self, hub: Hub, config: ConfigRecord, grid: Grid) -> list[Message]:
-        """Make the messages with which one hub starts a round."""
+        """Return the messages with which one hub starts a round."""
         if not hub.nodes:
             return []
         arrays = hub.layout.record(hub.model)
@@ -232,7 +232,7 @@ class HubRoundsStrategy(FedAvg):
         return hub.nodes if wanted >= len(hub.nodes) else random.sample(hub.nodes, wanted)
 
     def _with_worker_config(self, message: Message) -> Message:
-        """Return a message to which the config that is meant for its worker alone is added."""
+        """Return a message with the config that is meant for its worker alone added to it."""
         assert self.worker_config is not None
         node, content = message.metadata.dst_node_id, message.content
         key = next(iter(content.config_records), self.configrecord_key)

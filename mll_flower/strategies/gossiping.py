@@ -40,8 +40,8 @@ class GossipingHubStrategy(HubRoundsStrategy):
     q : int
         Rounds between two mixings.
     rounds : int, optional
-        Rounds of the whole run, after which the strategy does nothing more. A hub that has
-        caught up with its neighbours reaches this number earlier than ``num_rounds``.
+        Rounds of the whole run, after which the strategy does nothing more. A hub that skips
+        rounds to catch up with its neighbours gets there before ``num_rounds`` rounds.
     gossip_deadline : float
         Seconds after which a neighbour counts as silent at a mixing. Its weight in this hub's
         mix then goes to this hub's own model.
@@ -106,7 +106,7 @@ class GossipingHubStrategy(HubRoundsStrategy):
         return self.round // self.q
 
     def catch_up(self, timeout: float, like: ArrayRecord | None = None) -> bool:
-        """Continue at the round in which the neighbours are; for hubs that start or return late.
+        """Jump to the neighbours' round; for hubs that start late or return.
 
         Waits, at most ``timeout`` seconds, until a neighbour that is ahead completes a mixing,
         so that both reach the next mixing at about the same time.
@@ -117,7 +117,7 @@ class GossipingHubStrategy(HubRoundsStrategy):
             Seconds to wait at most.
         like : ArrayRecord, optional
             For a hub that has no model of its own: arrays with the names, shapes and dtypes
-            that it expects. It starts from the mean of its neighbours' models, by their weights.
+            that it expects. It starts from the weighted mean of its neighbours' models.
 
         Returns
         -------
@@ -139,7 +139,7 @@ class GossipingHubStrategy(HubRoundsStrategy):
         return True
 
     def _start_from_neighbours(self, layout: Layout, timeout: float) -> None:
-        """Take the mean of the neighbours' newest models as the hub's model."""
+        """Take the weighted mean of the neighbours' newest models as the hub's model."""
         expected = layout.arrays(layout.empty())
         snapshots = list(self.gossip.fetch_latest(timeout, expected).arrived.values())
         if snapshots:

@@ -34,7 +34,7 @@ class Hub:
     """A hub of the network.
 
     Its workers' node ids are in ``nodes``, in the order in which their models are summed, and
-    their weights w(i) in ``weights``, by node id. Whoever makes the hub fills in both.
+    their weights w(i) in ``weights``, by node id. The strategy that makes the hub fills in both.
 
     Parameters
     ----------
@@ -65,18 +65,18 @@ class Hub:
         self.inner_strategy = inner_strategy
         self.nodes: list[int] = []
         self.weights: dict[int, float] = {}
-        self.usual_weight = 1.0  # the network's mean weight, for a hub that knows none yet
+        self.usual_weight = 1.0  # the network's mean weight, for a hub that knows no worker's
         self._weight = 1.0
 
     @property
     def weight(self) -> float:
-        """Sum of the weights of the hub's workers; a hub that has lost all keeps the last sum."""
+        """Sum of the workers' weights; a hub that has lost all its workers keeps the last sum."""
         if self.nodes:
             self._weight = sum(self.weight_of(node) for node in self.nodes)
         return self._weight
 
     def weight_of(self, node: int) -> float:
-        """w(i); while a worker's weight is unknown, the mean of the known ones."""
+        """Return w(i); for a worker whose weight is not known yet, the mean of the known ones."""
         if node in self.weights:
             return self.weights[node]
         return sum(self.weights.values()) / len(self.weights) if self.weights else self.usual_weight
@@ -102,7 +102,7 @@ class Hub:
         if self.inner_strategy is None:
             average, dropped = self._weighted_average(asked, arrived, absent)
         else:
-            average, dropped = self._aggregate(self.inner_strategy, round, asked, arrived)
+            average, dropped = self._inner_aggregate(self.inner_strategy, round, asked, arrived)
         for node, why in dropped.items():
             absent.setdefault(node, Absent(node, Absence.NOT_FINITE, why))
         if average is not None:
@@ -134,13 +134,13 @@ class Hub:
         )
         return average.model, {asked[place]: why for place, why in average.absent.items()}
 
-    def _aggregate(
+    def _inner_aggregate(
         self, strategy: Strategy, round: int, asked: list[int], arrived: Mapping[int, Arrival]
     ) -> tuple[Flat | None, dict[int, str]]:
-        """Let the inner strategy aggregate; the shares of absent workers stay with y(d).
+        """Let the inner strategy aggregate, with the rule for absent workers applied to the result.
 
-        Its state must never see a NaN, so every model is checked before. It is called once
-        per round, as each call changes its state and may empty the replies.
+        A NaN must never get into the strategy's state, so every model is checked first. The
+        strategy is called once per round, as each call changes its state and may empty the replies.
         """
         dropped = {
             node: NOT_FINITE
@@ -163,7 +163,7 @@ class Hub:
         return None, {**dict.fromkeys(usable, AVERAGE_NOT_FINITE), **dropped}
 
     def _read(self, reply: Message) -> Arrival | Absent:
-        """Check a reply, and learn its worker's weight from it."""
+        """Check a reply, and store the worker's weight that it brings."""
         node = reply.metadata.src_node_id
         if reply.has_error():
             return Absent(node, *absence_of(reply))
@@ -189,7 +189,7 @@ class Hub:
 
 
 def _unreadable(arrays: ArrayRecord) -> str | None:
-    """Return which array's bytes are not what it claims, and why; None if all are."""
+    """Return what is wrong with the bytes of an array; None if all arrays can be read."""
     for name, array in arrays.items():
         try:
             vector = array_view(array)

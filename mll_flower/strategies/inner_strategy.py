@@ -30,9 +30,9 @@ def inner_train_messages(
 ) -> list[Message]:
     """Return the messages with which an inner strategy starts a round with its hub's workers.
 
-    A model that the strategy remembers is forgotten first, so that the round starts from
-    ``arrays``: FedAvgM would step from what it returned last, which is no longer the hub's
-    model once the hub has mixed. (Flower's other strategies that remember a model replace it
+    A model that the strategy remembers is deleted first, so that the round starts from
+    ``arrays``: FedAvgM would step from the model that it returned last, which is no longer the
+    hub's once the hub has mixed. (Flower's other strategies that remember a model replace it
     with the given one anyway.)
     """
     for layer in _layers(strategy):

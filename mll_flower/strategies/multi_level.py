@@ -38,8 +38,8 @@ class MultiLevelStrategy(HubRoundsStrategy):
     Parameters
     ----------
     network : HubNetwork, optional
-        Hubs, workers, weights and graph. Its weights are used whatever replies say, and a
-        node that leaves is an absent worker.
+        Hubs, workers, weights and graph. Weights in replies are ignored, and a node that
+        leaves counts as an absent worker.
     hubs, graph : int and str, Path or networkx.Graph, optional
         Instead of ``network``: the number of hubs and their graph. The workers are the nodes
         that are connected, and their weights come with their replies.
@@ -58,7 +58,7 @@ class MultiLevelStrategy(HubRoundsStrategy):
     q : int
         Rounds between two mixings.
     deadline : float, optional
-        Seconds after which a round ends without those that have not answered.
+        Seconds after which a round ends, even if some workers have not answered.
     absent : {"keep", "renormalise"}
         Whether the shares of absent workers stay with the model that their hub sent, or the
         shares of the others are scaled up.
@@ -108,7 +108,7 @@ train_metrics_aggr_fn, evaluate_metrics_aggr_fn
         evaluate_metrics_aggr_fn: MetricsFunction | None = None,
     ) -> None:
         if (network is None) == (hubs is None):
-            raise ValueError("give either network= or hubs= (with graph=), not both or neither")
+            raise ValueError("give either network= or hubs= (with graph=), and not both")
         if isinstance(assign, str) and assign != "even" and not assign.startswith("node-config:"):
             raise ValueError(f"assign={assign!r}: give 'even', 'node-config:KEY' or a function")
         if hubs is not None and hubs < 1:
@@ -144,8 +144,8 @@ train_metrics_aggr_fn, evaluate_metrics_aggr_fn
         self.workers = workers
         self.mixing = mixing
         self._h_of_shares: tuple[bytes, NDArray[np.float64]] | None = None
-        # A wrong H fails here, before anything starts. Only an H from a file must wait for the
-        # first replies, if these bring the weights: it is checked against the shares.
+        # Check H before anything starts. An H from a file can be checked only against the true
+        # shares; if replies bring the weights, that happens at the first mixing.
         if network is not None:
             mixing_matrix(network.graph, network.b, mixing)
         elif not is_file(mixing):
@@ -165,7 +165,7 @@ train_metrics_aggr_fn, evaluate_metrics_aggr_fn
         super().summary()
 
     def mixing_matrix(self) -> NDArray[np.float64]:
-        """H for the present shares; made again only when these have changed."""
+        """Return H for the present shares; it is computed again only when they have changed."""
         b = self.shares()
         if self._h_of_shares is None or self._h_of_shares[0] != b.tobytes():
             self._h_of_shares = b.tobytes(), mixing_matrix(self.graph, b, self.mixing)
@@ -243,7 +243,7 @@ train_metrics_aggr_fn, evaluate_metrics_aggr_fn
 
     def _ask_for_hub(self, nodes: list[int], key: str, grid: Grid) -> dict[int, Any]:
         """Ask nodes for a key of their node config."""
-        # Later on, workers do not wait longer for new nodes than a round lasts.
+        # After the first round, workers must not wait for new nodes longer than a round lasts.
         limit = self.deadline if self.worker_of else None
         timeout = min(self.node_timeout, limit or self.node_timeout)
         answers = ask_identity(grid, nodes, timeout)

@@ -1,4 +1,4 @@
-"""What a strategy says about a round: who arrived, who was absent and why, and how hubs mixed.
+"""What a strategy reports about a round: who arrived, who was absent and why, and how hubs mixed.
 
 A `RoundReport` goes to the ``on_round`` function that a user gives to a strategy.
 """

@@ -1,7 +1,7 @@
 """What is learnt: data sets, their partition among the workers, models, and tasks.
 
 A `Task` joins a data set and a model. Importing this package loads neither torch nor any data
-library, so that a run config can be checked without them; only `Task` needs torch, and is loaded
+library, so that a run config can be checked without them. Only `Task` needs torch; it is imported
 when it is first used.
 """
 

@@ -33,10 +33,10 @@ class Dataset:
     Parameters
     ----------
     name : str
-        The name under which it was asked for.
+        The name under which it was requested.
     label : str
-        The label of results on it. It follows from the rows that were found: a set whose row
-        counts are not the published ones is never labelled as the published one.
+        How results on it are labelled. A set whose row counts are not the published ones never
+        gets the published set's label.
     x_train, x_test : ndarray
         float32; (rows, channels, height, width), or (rows, features).
     y_train, y_test : ndarray
@@ -60,7 +60,7 @@ class Dataset:
 
 
 def known_datasets() -> tuple[str, ...]:
-    """Return the names that `load_dataset` knows; ``npz:PATH`` stands for one's own arrays."""
+    """Return the names that `load_dataset` knows; ``npz:PATH`` stands for a file of your own."""
     return ("digits", "emnist", *PUBLISHED, f"{_NPZ}PATH")
 
 

@@ -83,13 +83,13 @@ def build_model(name: str, input_shape: tuple[int, ...], classes: int, seed: int
         raise ValueError(f"model {name!r} needs at least 2 classes, not {classes}")
     if not input_shape or min(input_shape) < 1:
         raise ValueError(f"model {name!r}: {input_shape} is not the shape of an example")
-    # Built without storage and filled afterwards: layers that are built with storage fill
-    # themselves from torch's global random state.
+    # Built without storage (on "meta") and filled afterwards: layers that are built with storage
+    # fill themselves from torch's global random state.
     with torch.device("meta"):
         module = _BUILDERS[name](input_shape, classes)
     module.to_empty(device="cpu")
     generator = torch.Generator().manual_seed(seed)
-    _INITIALISERS.get(name, _torch_values)(module, generator)
+    _INITIALISERS.get(name, _default_values)(module, generator)
     return module
 
 
@@ -159,7 +159,7 @@ def _zeros(module: nn.Module, generator: torch.Generator) -> None:
         nn.init.zeros_(parameter)
 
 
-def _torch_values(module: nn.Module, generator: torch.Generator, he_normal: bool = False) -> None:
+def _default_values(module: nn.Module, generator: torch.Generator, he_normal: bool = False) -> None:
     """Fill each layer as torch does by default, but from the generator.
 
     With `he_normal` convolutions are filled as in ResNets (He et al. 2015, by fan-out).
@@ -182,7 +182,7 @@ def _torch_values(module: nn.Module, generator: torch.Generator, he_normal: bool
 
 
 def _resnet_values(module: nn.Module, generator: torch.Generator) -> None:
-    _torch_values(module, generator, he_normal=True)
+    _default_values(module, generator, he_normal=True)
 
 
 _BUILDERS: dict[str, Callable[[tuple[int, ...], int], nn.Module]] = {

@@ -177,7 +177,7 @@ def _sized(rows: int, hub_of: NDArray[Any], rng: np.random.Generator) -> list[Ro
 
 
 def _dirichlet(alpha: float, labels: NDArray[Any], workers: int, seed: int) -> list[Rows]:
-    # Imported here: it takes seconds, and only this partition needs it.
+    # Imported here, as the import takes seconds and only this partition needs it.
     from datasets import Dataset
     from flwr_datasets.partitioner import DirichletPartitioner
 
@@ -191,7 +191,7 @@ def _dirichlet(alpha: float, labels: NDArray[Any], workers: int, seed: int) -> l
     )
     partitioner.dataset = Dataset.from_dict({"label": labels, "row": np.arange(len(labels))})
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # one for each of its ten draws that leaves a part empty
+        warnings.simplefilter("ignore")  # it warns at each draw (of ten) that leaves a part empty
         try:
             return [
                 # Only the finished parts are read as NumPy: the partitioner reads labels row by

@@ -34,7 +34,7 @@ class Task:
 
     @classmethod
     def load(cls, *, dataset: str, data_dir: str | None = None, model: str, seed: int = 0) -> Task:
-        """Load the data set of a task.
+        """Load the data set of a task, and check that the model fits it.
 
         ``logistic`` gets pixels in [0, 1] as in the paper, whose step size of 0.2 is too large for
         normalised pixels; the other models get normalised ones.

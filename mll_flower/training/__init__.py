@@ -7,7 +7,7 @@
 - `budgets`: how many steps a worker takes in a round, and when each of them is due.
 - `run_engine`: the engine of a run config.
 - `evaluation`: loss and accuracy of a model.
-- `process`: threads, memory and reproducible results.
+- `process`: set-up of a process that trains: threads, memory, reproducible results.
 - `_fast`: code that exists for speed alone.
 
 Importing this package or `budgets` loads no torch.

@@ -25,6 +25,11 @@ class StepBudget:
     ----------
     steps : int
         Steps to take in this round.
+
+    Attributes
+    ----------
+    taken : int
+        Steps taken so far.
     """
 
     steps: int
@@ -54,6 +59,11 @@ class TimeBudget:
         Seconds per slot.
     clock, sleep : callable
         Return the present time in seconds, and wait; tests replace the real ones.
+
+    Attributes
+    ----------
+    taken : int
+        Steps taken so far.
     """
 
     tau: int
@@ -63,13 +73,14 @@ class TimeBudget:
     taken: int = field(default=0, init=False)
 
     def pace(self, batches: Iterable[T]) -> Iterator[T]:
-        """Yield at most one batch per slot, until the next step would end after the budget."""
+        """Yield at most one batch per slot, until the next step might end after the budget."""
         start = self.clock()
         longest, slot = 0.0, 0
         for batch in _cycle(batches):
             now = self.clock() - start
             begin = max(now, slot * self.slot)
-            # A step that would run past the budget is not begun, so that the reply is in time.
+            # Begin no step that would run past the budget if it took as long as the longest so
+            # far: the reply must be in time.
             if slot >= self.tau or begin + longest > self.tau * self.slot:
                 return
             if begin > now:
@@ -95,7 +106,7 @@ class DeadlineBudget(TimeBudget):
     tau, slot, clock, sleep
         As in `TimeBudget`.
     until : float
-        A time on ``clock``; a step that would end after it is not begun.
+        A time on ``clock``; no step is begun that may end after it.
     """
 
     until: float = math.inf
@@ -118,7 +129,7 @@ def budget(config: Mapping[str, Any]) -> StepBudget | TimeBudget:
 
         budget = mll_flower.budget(msg.content["config"])
         for batch in budget.pace(trainloader):
-            ...one step...
+            ...  # one step
 
     Parameters
     ----------

@@ -6,7 +6,7 @@ with the worker's share. So a thousand workers need no more memory than one, and
 takes no step costs one addition. The SGD step itself is the trainer's: see `trainer`.
 
 A worker's result depends only on the run seed, the worker, the round and the model it starts
-from, to the bit; it does not matter what else is trained before, after, or in another process.
+from, to the bit; what else is trained, before, after or in another process, does not matter.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from mll_flower.training.torch_trainer import TorchTrainer, numpy_state
 from mll_flower.training.trainer import Pace, Trainer
 
 StepCounts = Callable[[int, int], int] | ArrayLike
+"""``steps(worker, round)``, or an array of step counts [rounds, workers]."""
 
 
 class Engine:
@@ -106,7 +107,7 @@ class Engine:
         float
             Mean training loss of the steps; nan if no step is taken.
         """
-        self._check([worker], np.array(steps))
+        self._check_workers_and_steps([worker], np.array(steps))
         if steps == 0:
             return math.nan
         with reproducible():
@@ -142,7 +143,7 @@ class Engine:
         float
             Mean training loss of the steps; nan if no step is taken.
         """
-        self._check([worker], np.array(tau))
+        self._check_workers_and_steps([worker], np.array(tau))
         with reproducible():
             loss, trained = self._take_steps(flat, worker, round, tau, learning_rate, budget.pace)
         _copy(trained, flat)
@@ -162,8 +163,7 @@ class Engine:
 
         A simulated SuperNode that hosts a whole hub (``pool = "hub"``) calls this, so that one
         message may cover several rounds. It is an optimisation: the bits are those of one
-        `train` per worker and round, with `weighted_sum` over the workers in this order, on
-        whatever nodes the workers are.
+        `train` per worker and round, whose results the hub averages in this order.
 
         Parameters
         ----------
@@ -200,7 +200,7 @@ class Engine:
         else:
             counts = np.array(steps, dtype=np.int64)
         counts = counts.reshape(len(rounds), len(workers))
-        self._check(workers, counts)
+        self._check_workers_and_steps(workers, counts)
         with reproducible():
             return run_rounds(
                 flat, workers, v, rounds, counts, learning_rates, self._take_steps, absent
@@ -243,7 +243,7 @@ class Engine:
     ) -> tuple[float, Flat]:
         """Train from ``flat``, which stays as it is.
 
-        Returns the mean loss and the trained model, which lasts until the next call.
+        Returns the mean loss and the trained model, which is valid until the next call.
         """
         shard, trainer = self._shards[worker], self._trainer
         _copy(flat, trainer.row)
@@ -253,7 +253,7 @@ class Engine:
         loss = trainer.steps(batches, learning_rate, (self.seed, worker, round), pace)
         return loss, trainer.row
 
-    def _check(self, workers: Sequence[int], counts: NDArray[np.int64]) -> None:
+    def _check_workers_and_steps(self, workers: Sequence[int], counts: NDArray[np.int64]) -> None:
         for worker in workers:
             if not 0 <= worker < self.workers:
                 raise ValueError(f"worker {worker}: there are {self.workers}, numbered from 0")

@@ -14,7 +14,7 @@ from mll_flower.training.process import torch_threads
 
 
 class Evaluator:
-    """Evaluates models of one task, in a module that is built at the first evaluation and kept.
+    """Evaluates models of one task; the first evaluation builds a torch module, which is kept.
 
     Parameters
     ----------

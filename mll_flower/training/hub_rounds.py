@@ -27,14 +27,14 @@ from mll_flower.models.sums import RunningSum, is_finite
 Train = Callable[[Flat, int, int, int, float], tuple[float, Flat]]
 """``train(hub model, worker, round, steps, learning rate)`` -> (training loss, trained model).
 
-It leaves the hub's model alone and repeats to the bit; its result need last only until the
-next call.
+It does not change the hub's model, and gives the same bits when it is called again. Its result
+need be valid only until the next call.
 """
 
 
 @dataclass(frozen=True)
 class HubResult:
-    """What some rounds of a hub gave.
+    """The outcome of some rounds of a hub.
 
     Parameters
     ----------

@@ -26,9 +26,9 @@ _ZERO = np.float32(0)
 
 
 def _aligned(*shape: int) -> Floats:
-    """Return zeros in memory of torch's, which is aligned to cache lines; NumPy's is not.
+    """Return zeros in memory that torch allocates: unlike NumPy's, it is aligned to cache lines.
 
-    The BLAS may add in a different order when the alignment differs.
+    BLAS may add in a different order when the alignment differs.
     """
     array: Floats = torch.zeros(*shape, dtype=torch.float32).numpy()
     return array
@@ -84,9 +84,9 @@ class LogisticTrainer(Trainer):
         signs = self._sign.take(batches)
         logits = np.empty(batches.shape, dtype=np.float32)
         plain = not (self._momentum or self._weight_decay)
-        # residual = (sigmoid(logit) - label) / batch size, the derivative of the mean loss by the
-        # logit. sigmoid(a) = (1 + tanh(a / 2)) / 2 cannot overflow. Without momentum and weight
-        # decay the scale also holds the step size.
+        # residual = (sigmoid(logit) - label) / batch size, the derivative of the mean loss with
+        # respect to the logit. sigmoid(a) = (1 + tanh(a / 2)) / 2 cannot overflow. Without momentum
+        # and weight decay the scale also holds the step size.
         scale = (-learning_rate if plain else 1.0) / (2 * len(residual))
         if self._momentum:
             self._velocity.fill(0)

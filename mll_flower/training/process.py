@@ -36,7 +36,7 @@ def prepare_process() -> None:
 
 @contextmanager
 def torch_threads(count: int | None) -> Iterator[None]:
-    """Let torch use this number of threads; one per core that the process may use if None."""
+    """Let torch use ``count`` threads; if None, one per core that the process may use."""
     if count is None:
         count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
     count = count or os.cpu_count() or 1
@@ -61,7 +61,7 @@ def reproducible() -> Iterator[None]:
     """Compute on one thread, and leave torch's random state as it was.
 
     Several threads add in a different order than one, which changes the last bits. NumPy's
-    warnings of overflow are off: a worker that diverges is found by its model.
+    warnings of overflow are off: a worker that diverges is recognised by its model.
     """
     with (
         torch_threads(1),

@@ -14,7 +14,8 @@ from mll_flower.tasks.task import Task
 from mll_flower.training.engine import Engine
 
 ALONE = (0,)
-"""``hub_of`` of a worker whose data are all its own, or of an engine that only evaluates."""
+"""``hub_of`` of an engine with one worker, which holds all rows: for a deployed worker that has
+its own data, or where models are only evaluated."""
 
 
 def run_engine(config: RunConfig, hub_of: tuple[int, ...] | None = None) -> Engine:
@@ -59,11 +60,11 @@ def hosted_workers(config: RunConfig, node: int) -> list[int]:
     return [int(i) for i in network_of(config).members(node)]
 
 
-# Kept, because a node asks for it with every message: a message of a small model takes a
-# millisecond or two, and building the network takes a third of one.
+# Cached, because every message needs it: a message with a small model takes a millisecond or two,
+# and building the network takes a third of one.
 @lru_cache(maxsize=4)
 def network_of(config: RunConfig) -> HubNetwork:
-    """Return the network of a config, with equal weights if its weights are the examples."""
+    """Return the network of a config; with ``weights = examples`` its weights are equal."""
     return config.network()
 
 

@@ -1,7 +1,8 @@
-"""Local SGD steps of any torch module on one flat model, without copies in or out.
+"""Local SGD steps of any torch module, on a flat model.
 
-The module's parameters and buffers are views of the trainer's row, so that loading a model
-is one copy into the row, and the trained model is the row.
+The module's parameters and buffers are views of one vector per dtype, the trainer's row. Loading
+a model is one copy into the row, and after the steps the row is the trained model. `_step` and
+`_move` are the SGD step itself.
 """
 
 from __future__ import annotations
@@ -45,9 +46,9 @@ class GradientSource(Protocol):
         """The tensors that training changes; none of them requires a gradient itself."""
 
     def __call__(self, x: Tensor, labels: Tensor) -> tuple[Tensor, Sequence[Tensor | None]]:
-        """Return the loss and its gradient in each trained tensor, None where it plays no part.
+        """Return the loss and its gradient for each trained tensor; None for one that it ignores.
 
-        The gradients last until the next call; ``x`` may be changed.
+        The gradients are valid until the next call; ``x`` may be changed.
         """
 
 
@@ -102,8 +103,8 @@ class TorchTrainer(Trainer):
 
     def _bind(self, layout: Layout) -> None:
         """Make every tensor of the module a view of the row."""
-        # torch aligns its memory to cache lines. The BLAS may add in a different order when the
-        # alignment differs, so the row always lies in memory of torch's.
+        # BLAS may add in a different order when the alignment of memory differs, so the row is
+        # always in memory that torch allocates, which is aligned to cache lines.
         self._row = {
             dtype: torch.from_numpy(vector).clone() for dtype, vector in layout.empty().items()
         }

@@ -40,7 +40,7 @@ class Trainer(Protocol):
     ----------
     row : Flat
         The model. Write the model to start from into its vectors, call `steps`, and read the
-        trained model from them.
+        trained model from the same vectors.
     """
 
     row: Flat

@@ -15,7 +15,7 @@ from mll_flower.results.hub_layout import hub_layout
 from mll_flower.results.runs import HubRow, Run
 
 FRAMES = 400
-"""Largest number of rounds on the page: with more, neither slider nor curve shows a difference."""
+"""Largest number of rounds on the page; more could not be told apart on slider or curve."""
 
 POINTS = 1000
 """Largest number of evaluations that a curve is drawn through."""
@@ -50,8 +50,8 @@ def frames(run: Run) -> dict[str, Any]:
     """Return the hubs' rounds as columns, one entry per frame of the page.
 
     A frame is a recorded round; the first frame is the start of the run. In a run with more
-    than `FRAMES` recorded rounds, a frame also has the absences and mixings of the rounds that
-    are left out before it.
+    than `FRAMES` recorded rounds, a frame also shows the absences and mixings of the rounds that
+    are left out just before it.
     """
     hubs, q = run.network.hubs, int(run.config["q"])
     by_round: dict[int, list[HubRow]] = {}

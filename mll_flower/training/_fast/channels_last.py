@@ -2,10 +2,16 @@
 
 The format stores the channels of a pixel side by side. It speeds up the activations of
 convolutions (above all max-pooling) and costs a reordering of their weights, so it pays where
-there are many outputs per weight. Measured, in ms per step as NCHW / channels_last, with the
-outputs per weight in brackets: CNN at batch 32 12.5 / 10.5 (72); ResNet-18 at batch 32
-1666 / 1204 (1.8), at 8 472 / 439 (0.4), at 4 326 / 340 (0.2), at 2 175 / 200 (0.1); with the stem
-for large images at 32 241 / 242 (0.1), at 8 114 / 134.
+there are many outputs per weight. Measured, in ms per step:
+
+    model                             batch   NCHW   channels_last   outputs per weight
+    the paper's CNN                      32   12.5            10.5   72
+    ResNet-18                            32   1666            1204   1.8
+    ResNet-18                             8    472             439   0.4
+    ResNet-18                             4    326             340   0.2
+    ResNet-18                             2    175             200   0.1
+    ResNet-18, stem for large images     32    241             242   0.1
+    ResNet-18, stem for large images      8    114             134
 """
 
 from __future__ import annotations
@@ -13,7 +19,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-# Outputs of a batch's convolutions per entry of their weights from which the format is used.
+# The format is used from this number of outputs per weight, over all convolutions of a batch.
 _LEAST_OUTPUTS_PER_WEIGHT = 0.3
 
 

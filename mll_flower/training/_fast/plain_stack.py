@@ -2,12 +2,12 @@
 
 Why it pays: autograd builds a graph of every step, which costs a twelfth of a step of the paper's
 CNN. Here the same kernels are called in the same order, with the same bits, and without a graph.
-One kernel differs: the gradient in a convolution's bias is summed by torch, and before a max-pool's
-backward pass if one follows. That takes a tenth of the time of the convolution's own kernel
-and may differ from it in the last bits. All gradients lie in one vector, so that the whole model
-is moved at once.
+The only exception is the gradient of a convolution's bias: it is a ``torch.sum``, taken before the
+backward pass of a max-pool that follows the convolution. That takes a tenth of the time of the
+convolution's own kernel, and may differ from it in the last bits. All gradients are in one vector,
+so that one operation moves the whole model.
 
-The one user is `TorchTrainer`, which asks `PlainStack.of` once and falls back to autograd.
+Only `TorchTrainer` uses it: it calls `PlainStack.of` once, and uses autograd if that returns None.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class PlainStack:
         row : Mapping
             dtype name -> the entries of the module's state_dict of that dtype, in order.
         dims : int
-            Dimensions of a batch.
+            Number of dimensions of a batch.
         """
         if (
             type(module) is not nn.Sequential
@@ -98,9 +98,9 @@ class PlainStack:
         return cls(layers, *row.values()) if same and own and dims == 2 else None
 
     def __call__(self, x: Tensor, labels: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """Return the loss of a batch and its gradient in ``model``.
+        """Return the loss of a batch and its gradient with respect to ``model``.
 
-        The gradient lasts until the next call; ``x`` may be changed.
+        The gradient is valid until the next call; ``x`` may be changed.
         """
         with torch.inference_mode():
             for layer in self._layers:
@@ -124,10 +124,10 @@ class _Layer(Protocol):
     def forward(self, x: Tensor) -> Tensor: ...
 
     def backward(self, gradient: Tensor, first: bool, into: Sequence[Tensor]) -> Tensor:
-        """Take the loss's gradient in the layer's output; return that in its input.
+        """Turn the loss's gradient with respect to the output into that with respect to the input.
 
-        The gradients in the parameters are written into ``into``. The ``first`` layer may
-        return anything, as nobody needs the gradient in the data.
+        The gradients of the parameters are written into ``into``. The ``first`` layer may
+        return anything, as the gradient with respect to the data is not needed.
         """
 
 
@@ -164,7 +164,7 @@ class _Convolution:
         return output
 
     def backward(self, gradient: Tensor, first: bool, into: Sequence[Tensor]) -> Tensor:
-        wanted = [not first, True, False]  # the gradients in the input, the weight and the bias
+        wanted = [not first, True, False]  # gradients of the input, the weight and the bias
         in_input, in_weight, _ = _convolution_backward(
             gradient, self._x, self._weight, self._channels, *self._options, wanted
         )
@@ -217,9 +217,8 @@ class _MaxPool:
 class _PooledConvolution:
     """A convolution and the max-pooling after it.
 
-    The pooling passes each entry of the gradient on to one pixel, so the gradients in its output
-    and in its input have the same sum (the gradient in the bias); the one in the output is a
-    fraction of the size.
+    The backward pass of the pooling hands each entry of the gradient to one pixel, so the gradient
+    has the same sum (that of the bias) before and after it. Before, it is a fraction of the size.
     """
 
     def __init__(self, convolution: _Convolution, pool: _MaxPool) -> None:
@@ -245,7 +244,7 @@ class _Relu:
         return True
 
     def forward(self, x: Tensor) -> Tensor:
-        # In place, because no layer here needs its own output for its gradient.
+        # In place: this changes nothing that an earlier layer needs for its backward pass.
         self._output = x.relu_()
         return self._output
 
