@@ -1,7 +1,11 @@
-"""Algorithm 1 of the paper in plain NumPy: the readable twin of the fast implementation.
+"""Algorithm 1 of the paper in plain NumPy: Multi-Level Local SGD, to be read beside the paper.
 
-Castiglia, Das, Patterson: Multi-Level Local SGD, ICLR 2021. Line numbers are those of
-Algorithm 1. This code is not fast; the tests compare the rest of the project with it.
+In every slot some workers take an SGD step; every tau slots each hub averages its workers; every
+q such averages the hubs mix through the matrix H. Castiglia, Das, Patterson: Multi-Level Local
+SGD, ICLR 2021; the line numbers in the comments are those of the paper's Algorithm 1.
+
+Nothing here is fast. The fast implementation is spread over the rooms above
+(`mll_flower.training`, `mll_flower.strategies`), and tests hold it to this one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """The hub-to-hub protocol: how neighbouring hubs exchange their models at a mixing.
 
-At a mixing hub A needs the sub-network average z(B) of each neighbour B, and B needs z(A). A hub
-calls `Gossip.publish` (step 1) and `Gossip.exchange` (steps 2 to 4, with all neighbours at once):
+At a mixing every hub replaces its model by a weighted average of its own and its neighbours'
+models; H[B, A] is the weight that hub A gives to hub B's model. For that hub A needs the
+sub-network average z(B) of each neighbour B, and B needs z(A). A hub calls `Gossip.publish`
+(step 1) and `Gossip.exchange` (steps 2 to 4, with all neighbours at once):
 
 1. **Publish.** Each hub puts its snapshot on offer: z, the total weight of its workers, its
    degree in the hub graph, and the number of the mixing. Each publication gets a random token.
@@ -15,13 +17,13 @@ calls `Gossip.publish` (step 1) and `Gossip.exchange` (steps 2 to 4, with all ne
 
 A deadline bounds all of this: no hub ever waits for another for longer.
 
-**Both ends of a link agree.** Mixing keeps the averaged model u only if a link is used at both
-ends or at neither; the confirmations exist for this. No protocol can guarantee agreement over a
-link that may fail (the two generals' problem). Here the remaining risk is small. Verdicts are
-sent, repeated after a failure, and accepted only until the *last call*, a little before the
-deadline. The time after the last call is for acknowledgements alone. The ends disagree only if
-an acknowledgement is lost, or takes longer than that time, after the other end has everything it
-needs.
+**Both ends of a link agree.** The weights are chosen so that mixing keeps u, the average of all
+hubs' models by their weights. That holds only if a link is used at both ends or at neither; the
+confirmations exist for this. No protocol can guarantee agreement over a link that may fail (the
+two generals' problem). Here the remaining risk is small. Verdicts are sent, repeated after a
+failure, and accepted only until the *last call*, a little before the deadline. The time after the
+last call is for acknowledgements alone. The ends disagree only if an acknowledgement is lost, or
+takes longer than that time, after the other end has everything it needs.
 
 `Gossip` holds the protocol. Its subclasses carry the messages, by `_fetch`, `_deliver`,
 `_ask_status` and `close`: `mll_flower.gossip.in_process.InProcessGossip` within a process,

@@ -1,9 +1,10 @@
 """Sums of scaled vectors in fewer passes over memory, compiled by numba (extra ``fast``).
 
 NumPy goes through memory once to scale a vector and once more to add it. Compiled code scales
-and adds two vectors in one pass: large models are averaged about twice as fast (table
-"Averaging" of docs/performance.md). Products and sums are rounded one by one and in the same
-order, never fused, so that the bits are NumPy's. Only `mll_flower.models.sums` uses this.
+and adds two vectors in one pass: averaging is 1.3 to 1.8 times as fast (the rows "fast" of the
+table in docs/performance.md that ``python -m benchmarks.averaging`` makes). Products and sums are
+rounded one by one and in the same order, never fused, so that the bits are NumPy's. Only
+`mll_flower.models.sums` uses this.
 """
 
 from __future__ import annotations

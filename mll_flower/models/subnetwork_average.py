@@ -2,13 +2,15 @@
 
     z(d) = sum over arrived v(i) x(i) + (sum over absent v(i)) y(d)
 
-An absent worker counts as one that took no step: its share v(i) stays with y(d), the model
-that the hub sent. Shares never change because someone was slow. Under the other rule,
+z(d) is the average of hub d, x(i) the model of worker i, v(i) its share of the hub's weights, and
+y(d) the model that the hub sent. An absent worker counts as one that took no step: its share
+stays with y(d). Shares never change because someone was slow. Under the other rule,
 ``renormalise``, the arrived shares are divided by their sum and y(d) has no part.
 
-This is the only implementation. A hub on a Flower grid uses it on the replies of its workers
-(`mll_flower.strategies.hub`); a simulated SuperNode that hosts a whole hub uses it on workers
-that it trains one after another (`mll_flower.training.hub_rounds`).
+This is the only implementation. A hub whose workers are Flower clients of their own uses it on
+their replies (`mll_flower.strategies.hub`). In a simulation one Flower client may host all
+workers of a hub; it uses it on workers that it trains one after another
+(`mll_flower.training.hub_rounds`).
 """
 
 from __future__ import annotations

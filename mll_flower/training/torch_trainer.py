@@ -1,8 +1,12 @@
-"""Local SGD steps of any torch module, on a flat model.
+"""A worker's SGD steps on any torch module: `TorchTrainer._step` and `_move`.
 
-The module's parameters and buffers are views of one vector per dtype, the trainer's row. Loading
-a model is one copy into the row, and after the steps the row is the trained model. `_step` and
-`_move` are the SGD step itself.
+A flat model is one vector per dtype that holds all arrays of a model
+(`mll_flower.models.layout`). The trainer has one such model, its *row*, and the module's
+parameters and buffers are views of it. So the engine (`mll_flower.training.engine`) loads a hub's
+model with one copy into the row, lets a worker take its steps, and finds the trained model there.
+
+Gradients come from autograd, or from `PlainStack` for modules that are plain stacks of layers.
+Logistic regression is trained elsewhere, in closed form: `mll_flower.training.logistic_trainer`.
 """
 
 from __future__ import annotations
