@@ -10,7 +10,6 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
-LINKS = sorted(set(re.findall(r"\]\(\.\./([^)#]+)\)", PAGE)))
 # `room/module.py` in the text is below mll_flower/, apart from the tests.
 FILES = sorted(set(re.findall(r"`([a-z_]+/[a-z_/]*(?:\.py)?)`", PAGE)))
 
@@ -22,18 +21,12 @@ def layers() -> list[list[str]]:
     return [row.split(" | ") for row in contracts[0]["layers"]]
 
 
-@pytest.mark.parametrize("path", LINKS)
-def test_every_link_leads_to_a_file(path: str) -> None:
-    assert (ROOT / path).is_file()
-
-
 @pytest.mark.parametrize("path", FILES)
 def test_every_file_that_is_named_exists(path: str) -> None:
     assert (ROOT / "mll_flower" / path).exists() or (ROOT / path).exists()
 
 
 def test_the_page_names_enough_to_be_worth_a_test() -> None:
-    assert len(LINKS) > 10
     assert len(FILES) > 20
 
 

@@ -14,7 +14,8 @@ from flwr.serverapp import Grid
 from mll_flower.grids.absences import Absence, absence_of
 from mll_flower.grids.deadline import DeadlineGrid
 from mll_flower.grids.wrapper import GridWrapper
-from tests.support.flower_grid import Nodes, client_app, record
+from tests.support.arrays import record
+from tests.support.flower_grid import Nodes, client_app
 
 LIMIT = 1.0
 # Seconds that a busy machine may add to a round before a test calls it stuck.

@@ -15,7 +15,8 @@ from mll_flower.grids._never_blocking import never_blocks
 from mll_flower.grids.deadline import DeadlineGrid
 from mll_flower.grids.in_process import InProcessGrid
 from mll_flower.grids.wrapper import GridWrapper
-from tests.support.flower_grid import Nodes, client_app, record
+from tests.support.arrays import record
+from tests.support.flower_grid import Nodes, client_app
 
 
 def same(partition: int, arrays: dict[str, np.ndarray], config: ConfigRecord):

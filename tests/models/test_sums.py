@@ -203,3 +203,25 @@ def test_a_running_sum_crosses_blocks() -> None:
     assert (
         running.result()["float32"].tobytes() == sum_models(flats, [0.3] * 3)["float32"].tobytes()
     )
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    seed=st.integers(0, 1000),
+    size=st.sampled_from([1, 7, 1 << 14, (1 << 14) + 3, 40_000, sums._BLOCK + 3]),
+    count=st.integers(1, 6),
+    dtype=st.sampled_from(["float32", "float64", "int64", "int32"]),
+)
+def test_the_running_sum_is_weighted_sum_to_the_bit(
+    seed: int, size: int, count: int, dtype: str
+) -> None:
+    rng = np.random.default_rng(seed)
+    vectors = [(rng.normal(size=size) * 100).astype(dtype) for _ in range(count)]
+    vectors[0][:1] = -0.0
+    factors = rng.dirichlet(np.ones(count)).tolist()
+    total = RunningSum()
+    for vector, factor in zip(vectors, factors, strict=True):
+        total.add({dtype: vector}, factor)
+    result = total.result()[dtype]
+    assert result.dtype == dtype
+    assert result.tobytes() == weighted_sum(vectors, factors).tobytes()

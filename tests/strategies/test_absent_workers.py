@@ -13,7 +13,8 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
 
 from mll_flower import DeadlineGrid, HubNetwork, MultiLevelStrategy, RoundReport
-from tests.support.flower_grid import Nodes, client_app, record, run, unpack
+from tests.support.arrays import record
+from tests.support.flower_grid import Nodes, client_app, run, unpack
 
 WEIGHTS = [3, 1, 2, 4]
 START = {"x": np.full(3, 10.0), "y": np.full((2, 2), 10.0)}

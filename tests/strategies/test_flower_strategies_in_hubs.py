@@ -33,7 +33,8 @@ from flwr.serverapp.strategy import (
 
 from mll_flower import MultiLevelStrategy
 from mll_flower.grids.wrapper import GridWrapper
-from tests.support.flower_grid import Nodes, client_app, drift, model, record, run, unpack
+from tests.support.arrays import record
+from tests.support.flower_grid import Nodes, client_app, drift, model, run, unpack
 
 HUBS, WORKERS = 2, 14  # seven per hub: what Bulyan needs against one malicious worker
 

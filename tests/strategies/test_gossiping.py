@@ -14,7 +14,8 @@ from mll_flower.gossip import InProcessBoard, InProcessGossip, Snapshot
 from mll_flower.grids.deadline import DeadlineGrid
 from mll_flower.strategies.gossiping import GossipingHubStrategy
 from mll_flower.strategies.reports import RoundReport
-from tests.support.flower_grid import Nodes, client_app, record
+from tests.support.arrays import record
+from tests.support.flower_grid import Nodes, client_app
 
 START = {"x": np.zeros(3)}
 

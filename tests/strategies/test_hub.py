@@ -14,7 +14,7 @@ from flwr.supercore.task_identity import TaskIdentity
 from mll_flower.models.layout import Layout
 from mll_flower.models.subnetwork_average import AbsentRule
 from mll_flower.strategies.hub import Hub
-from tests.support.flower_grid import record
+from tests.support.arrays import record
 
 START = {"x": np.array([10.0, 20.0]), "n": np.array([4], dtype=np.int64)}
 NODES = [11, 12, 13]

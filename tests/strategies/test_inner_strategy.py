@@ -25,7 +25,8 @@ from mll_flower.strategies.inner_strategy import (
     lower_node_minimums,
     restore_dtypes,
 )
-from tests.support.flower_grid import record, unpack
+from tests.support.arrays import record
+from tests.support.flower_grid import unpack
 
 
 class Grid(InProcessGrid):

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 from flwr.app import Array, ArrayRecord
 
 SHAPES = [(), (0,), (1,), (7,), (3, 4), (2, 0, 3), (2, 3, 5)]
 
 
-def record(arrays: dict[str, np.ndarray]) -> ArrayRecord:
-    return ArrayRecord({name: Array(array) for name, array in arrays.items()})
+def record(arrays: Mapping[str, np.ndarray]) -> ArrayRecord:
+    """Return arrays as a Flower record."""
+    return ArrayRecord({name: Array(np.asarray(array)) for name, array in arrays.items()})
 
 
 def mixed_model(seed: int = 0) -> dict[str, np.ndarray]:

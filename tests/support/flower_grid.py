@@ -13,7 +13,6 @@ from uuid import uuid4
 
 import numpy as np
 from flwr.app import (
-    Array,
     ArrayRecord,
     ConfigRecord,
     Context,
@@ -39,6 +38,7 @@ from flwr.superlink.grid import InMemoryGrid
 
 from mll_flower.grids.wrapper import GridWrapper
 from mll_flower.strategies.base import HubRoundsStrategy
+from tests.support.arrays import record
 
 Arrays = Mapping[str, np.ndarray]
 Train = Callable[[int, dict[str, np.ndarray], ConfigRecord], tuple[Arrays, Mapping]]
@@ -147,11 +147,6 @@ class OrderedGrid(GridWrapper):
     def send_and_receive(self, messages, *, timeout=None):
         replies = self.grid.send_and_receive(list(messages), timeout=timeout)
         return sorted(replies, key=lambda reply: reply.metadata.src_node_id)
-
-
-def record(arrays: Arrays) -> ArrayRecord:
-    """Return arrays as a Flower record."""
-    return ArrayRecord({name: Array(np.asarray(array)) for name, array in arrays.items()})
 
 
 def unpack(arrays: ArrayRecord) -> dict[str, np.ndarray]:

@@ -7,14 +7,12 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from mll_flower.algorithm.coins import step_count
 from mll_flower.models.layout import Flat
 from mll_flower.models.subnetwork_average import AbsentRule
-from mll_flower.models.sums import RunningSum, sum_models, weighted_sum
+from mll_flower.models.sums import sum_models
 from mll_flower.training.engine import Engine
 from mll_flower.training.hub_rounds import run_rounds
 from tests.support.torch_modules import WORKERS, BatchNormNet, make_engine, make_task, same
@@ -186,25 +184,3 @@ def test_error_messages_name_the_wrong_arguments() -> None:
         engine.run_hub(engine.initial(), [0, 1], [1], [0], [[1, 1]], [0.1])
     with pytest.raises(ValueError, match="worker 9"):
         engine.run_hub(engine.initial(), [9], [1], [0], [[1]], [0.1])
-
-
-@settings(max_examples=50, deadline=None)
-@given(
-    seed=st.integers(0, 1000),
-    size=st.sampled_from([1, 7, 1 << 14, (1 << 14) + 3, 40_000]),
-    count=st.integers(1, 6),
-    dtype=st.sampled_from(["float32", "float64", "int64", "int32"]),
-)
-def test_the_running_sum_is_weighted_sum_to_the_bit(
-    seed: int, size: int, count: int, dtype: str
-) -> None:
-    rng = np.random.default_rng(seed)
-    vectors = [(rng.normal(size=size) * 100).astype(dtype) for _ in range(count)]
-    vectors[0][:1] = -0.0
-    factors = rng.dirichlet(np.ones(count)).tolist()
-    total = RunningSum()
-    for vector, factor in zip(vectors, factors, strict=True):
-        total.add({dtype: vector}, factor)
-    result = total.result()[dtype]
-    assert result.dtype == dtype
-    assert result.tobytes() == weighted_sum(vectors, factors).tobytes()
