@@ -1,1 +1,5 @@
-"""The Flower app of one hub of a deployment."""
+"""The hub part of the ServerApp: one hub of a deployment.
+
+`server_app.app` calls it when the run config says ``role = "hub"``; the work is done in
+`mll_flower.apps.hub_run`.
+"""

@@ -1,4 +1,8 @@
-"""One hub of a deployment: what the ServerApp runs when the run config says ``role = "hub"``."""
+"""Run one hub of a deployment inside the ServerApp.
+
+`server_app.app` calls it when the run config says ``role = "hub"``; the work is done in
+`mll_flower.apps.hub_run`.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """The mixing matrix H: rules that make it, its three conditions, and zeta.
 
 H[j, d] is the weight that hub d gives to hub j's model. H is zero off the graph's edges
-(the diagonal aside), its columns sum to 1, and H[i, j] b(j) = H[j, i] b(i), with b the hub
-shares (Assumption 2 of the paper). Then H b = b, so mixing never changes the averaged model.
+(the diagonal aside), its columns sum to 1, and H[i, j] b(j) = H[j, i] b(i), with b(d) hub
+d's share of the total weight (Assumption 2 of the paper). Then H b = b, so mixing never changes
+the average of all hubs' models by these shares.
 zeta, the second largest eigenvalue modulus of H, tells how slowly mixing brings the hubs'
 models together: at 0 one mixing is enough, at 1 no number of them is.
 """

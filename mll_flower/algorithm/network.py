@@ -1,7 +1,9 @@
-"""The multi-level network: hubs, their workers, weights, rates and the hub graph.
+"""The multi-level network: hubs, their workers, the workers' weights and rates, and the hub graph.
 
-All other parts read `HubNetwork`: it gives the paper's shares a, b and v. It can be built from a
-few values, and saved to and loaded from a file.
+A worker's rate p(i) is the probability that it takes a step in a slot. All other parts read
+`HubNetwork`, which also gives the shares of the paper: v(i), worker i's share of its hub's weight;
+b(d), hub d's share of the total weight; a(i), worker i's share of the total weight. A network can
+be built from a few values, and saved to and loaded from a file.
 """
 
 from __future__ import annotations

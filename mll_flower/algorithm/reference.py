@@ -4,8 +4,8 @@ In every slot some workers take an SGD step; every tau slots each hub averages i
 q such averages the hubs mix through the matrix H. Castiglia, Das, Patterson: Multi-Level Local
 SGD, ICLR 2021; the line numbers in the comments are those of the paper's Algorithm 1.
 
-Nothing here is fast. The fast implementation is spread over the rooms above
-(`mll_flower.training`, `mll_flower.strategies`), and tests hold it to this one.
+Nothing here is fast. Runs use the fast implementation in `mll_flower.training` and
+`mll_flower.strategies`; tests check that it gives the same models up to rounding.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """The simulated clock: in which slots the rounds of a run start and end, and when hubs mix.
 
-Time is counted in slots. With a deadline every round lasts tau slots; the baselines that wait
-for all workers have rounds as long as their slowest worker needs, on the same clock.
+Time is counted in slots. In Multi-Level Local SGD every round ends after tau slots, however many
+steps each worker has taken. The methods that it is compared with (Local SGD, Hierarchical Local
+SGD) wait for all workers: their rounds last as long as the slowest worker needs, on the same
+clock.
 """
 
 from __future__ import annotations

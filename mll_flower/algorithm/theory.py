@@ -4,13 +4,15 @@ Castiglia, Das, Patterson: Multi-Level Local SGD, ICLR 2021, main theorem. ``mll
 and the report show both.
 
 Symbols as in the paper: L is the Lipschitz constant of the gradient; beta and sigma^2 bound the
-variance of mini-batch gradients, E|g - grad F|^2 <= beta |grad F|^2 + sigma^2.
+variance of mini-batch gradients, E|g - grad F|^2 <= beta |grad F|^2 + sigma^2;
+zeta is the second largest eigenvalue modulus of H, and Gamma, a function of zeta (`gamma`), is a
+factor of the condition's last term. There is one condition per worker, with its rate p.
 
 Two places follow the paper's proof where its theorem departs from it:
 
 * Gamma's first term is 1 / (1 - zeta^2), as in the proof; the theorem prints
   zeta / (1 - zeta^2), which is smaller and does not follow.
-* The last term of the condition has the factor 8 = 4 (p (beta - 1) + 2) at beta = 1. The
+* The last term of the step-size condition has the factor 8 = 4 (p (beta - 1) + 2) at beta = 1. The
   proof drops p (beta - 1), which is safe only for beta <= 1; here it is kept for beta > 1.
 """
 

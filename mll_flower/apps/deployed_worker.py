@@ -1,6 +1,7 @@
-"""A worker of a deployment: it trains by the clock, on its own data.
+"""A worker of a deployment: it trains in real time, at most one step per slot, on its own data.
 
-This is what the project's ClientApp does when the run config says ``role = "hub"``.
+This is what the project's ClientApp does when the run config says ``role = "hub"``: the run is then
+that of one hub, and its nodes are the hub's workers.
 """
 
 from __future__ import annotations

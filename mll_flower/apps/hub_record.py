@@ -3,15 +3,18 @@
 The file of rounds (`ROUNDS_FILE`) has one JSON object per line: events (``event``), and a row for
 each round, from which the run can be replayed:
 
-- ``round``, ``mixing`` (its number, or null), ``learning_rate``;
-- ``arrived``: node, worker, steps, rate, loss and weight of each reply, in the order in which
-  the models were summed; ``absent``: node, worker (where known), weight, cause and reason (``why``)
-  of each absence;
+- ``round``, ``mixing`` (the number of the mixing at its end, or null if there was none),
+  ``learning_rate``;
+- ``arrived``: node, worker, steps, rate (steps per slot), loss and weight of each reply, in the
+  order in which the models were summed;
+- ``absent``: node, worker (where known), weight, cause (one of
+  `mll_flower.grids.absences.Absence`) and its explanation (``why``) of each absence;
 - ``weight`` of the hub, ``column`` (the H[j, d] that were used), ``silent`` (the neighbours that
   took no part in the mixing, and why);
 - ``loss``: mean training loss of the workers' steps;
 - ``seconds`` that the round lasted, and by how many it ended ``late``, after its deadline;
-- ``gossip_seconds``, ``gossip_sent``, ``gossip_received`` and ``model_bytes``, all since the start;
+- ``gossip_seconds``, ``gossip_sent``, ``gossip_received`` and ``model_bytes`` (models
+  sent to and received from workers), all since the start;
 - ``test_loss`` and ``accuracy`` of the hub's own model, where it was evaluated.
 """
 

@@ -2,8 +2,8 @@
 
 It hosts one worker (``pool = "worker"``), or all workers of a hub (``pool = "hub"``). In the
 second case one message covers all rounds up to the next event that the server side must see (a
-mixing, an evaluation, the end): the node averages its sub-network itself and replies with one
-model. That is an optimisation and changes no number: the bits are those of one worker per node.
+mixing, an evaluation, the end): the node averages the hub's workers itself and replies with
+one model. That is an optimisation and changes no number: the bits are those of one worker per node.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""Commands for a network of real hubs: certs, hub, worker, up, status, example-network."""
+"""``mll-flower`` commands for a network of real hubs.
+
+``certs`` makes the certificates, ``hub`` and ``worker`` run one hub and one worker, ``up`` runs the
+whole network on this machine, ``status`` asks the hubs how they are, and ``example-network`` writes
+a network file to begin with.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """``mll-flower network``: describe a network before it runs.
 
-The network comes from a file or from options; `network_description` computes and prints its
-shares, mixing matrix, traffic and theory.
+The network comes from a file or from options; `network_description` computes and prints the
+hubs' shares of the weight, the mixing matrix H, the traffic, and the paper's convergence bound.
 """
 
 from __future__ import annotations

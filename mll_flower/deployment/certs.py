@@ -1,11 +1,11 @@
 """Make the certificates and keys of a deployment: for its own CA, hubs, operator and workers.
 
-The directory holds:
+They are written to one directory, which then holds:
 
 - ``ca.crt``, ``ca.key``: the network's certificate authority. The key signs new hubs; keep it
   offline.
-- ``hub-<id>.crt``, ``hub-<id>.key``: a hub, as server and as client; for its gossip and for the
-  TLS of its SuperLink.
+- ``hub-<id>.crt``, ``hub-<id>.key``: a hub, as server and as client; for its exchange of
+  models with other hubs (gossip) and for the TLS of its SuperLink.
 - ``operator.crt``, ``operator.key``: the operator, who may ask any hub for its status.
 - ``workers/<hub>-<n>``, ``workers/<hub>-<n>.pub``: the key pair of a SuperNode in OpenSSH
   form, as ``ssh-keygen -t ecdsa -b 384`` makes it: the private key for ``flower-supernode

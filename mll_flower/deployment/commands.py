@@ -1,4 +1,7 @@
-"""Flower's command lines for the hubs and workers of a network file."""
+"""The commands of Flower's that start the hubs and workers of a deployment.
+
+They are made from the network file, the TOML file that describes the deployment.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Which certificates and keys each site of a deployment needs, and a check that they exist."""
+"""Which certificates and keys each hub, each worker and the operator of a deployment needs.
+
+Also checks that they exist, before anything is started.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The text of a network file to begin with: hubs on a path, all on this machine."""
+"""The text that ``mll-flower example-network`` writes: a network file to begin with.
+
+A network file is the TOML file that describes a deployment. This one has hubs in a line, each
+linked to the next, all on this machine.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Start a hub's gossip: its links to its neighbours, as the network file describes them."""
+"""Start a hub's gossip, its exchange of models with its neighbours.
+
+Addresses and certificates come from the network file, the TOML file that describes a deployment.
+"""
 
 from __future__ import annotations
 

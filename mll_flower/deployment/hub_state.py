@@ -1,4 +1,6 @@
-"""What hubs and workers keep on disk: folders, file names and the phases of a hub, named once.
+"""What hubs and workers keep on disk: folders, file names, and the phases of a hub.
+
+A phase says what a hub is doing: starting, waiting, training, finished, failed.
 
 The hub's app (`mll_flower.apps.hub_run`) writes these files; the commands that start and watch
 hubs (`mll_flower.deployment.sites`, ``mll-flower up``) read them.

@@ -1,4 +1,8 @@
-"""A hub's column of the mixing matrix H, for networks whose H comes from a file."""
+"""A hub's column of the mixing matrix H, for networks whose H comes from a file.
+
+In other networks a hub computes its column from what its neighbours send:
+`mll_flower.gossip.local_mixing`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The run config of a hub and the node config of a worker, made from the network file."""
+"""The run config of a hub and the node config of a worker, made from the network file.
+
+A network file is the TOML file that describes a deployment.
+"""
 
 from __future__ import annotations
 

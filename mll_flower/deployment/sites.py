@@ -1,4 +1,8 @@
-"""Hubs and workers as sites: start their Flower processes, and see to it when one ends."""
+"""Start and watch the Flower processes of a site, which is one hub or one worker of a deployment.
+
+A worker's SuperNode that ends is started again. A hub whose SuperLink or run ends before its rounds
+are over has failed: `SiteFailed` says why.
+"""
 
 from __future__ import annotations
 

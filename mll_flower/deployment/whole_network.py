@@ -1,4 +1,7 @@
-"""Run a whole network on this machine, every hub and worker in processes of its own."""
+"""Run a whole deployment on this machine, every hub and worker in processes of its own.
+
+``mll-flower up`` uses it.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """The gRPC server of a hub: the calls that its neighbours and the operator may make.
 
-There are three calls, with bytes as request and reply: `Fetch` streams a snapshot, and waits for
-it if it is not published yet; `Confirm` takes a verdict on a snapshot; `Status` returns the hub's
-status. The steps of an exchange are explained in `mll_flower.gossip.protocol`.
+There are three calls, with bytes as request and reply: `Fetch` streams a snapshot (the model that
+this hub offers at a mixing), and waits for it if it is not published yet; `Confirm` takes a
+neighbour's verdict, whether it accepts that snapshot; `Status` returns the hub's status. The
+steps of an exchange are explained in `mll_flower.gossip.protocol`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Gossip within one process: hubs in threads that find each other on a shared board.
+"""Gossip, the exchange of models between hubs, within one process: each hub in a thread.
 
-The protocol and its checks are those of `mll_flower.gossip.protocol`; neighbours read each other's
-ledgers directly.
+Hubs find each other in a shared table, the board, and read directly what the others have published.
+For tests, and for several hubs in one program. The protocol and its checks are those of
+`mll_flower.gossip.protocol`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""A hub's ledger: the snapshots it has published, and its neighbours' verdicts on them.
+"""A hub's ledger: what it has published, and what its neighbours said about it.
+
+It keeps the hub's snapshots (its model for one mixing each) and its neighbours' verdicts on them:
+accepted, or refused and why.
 
 Neighbours fetch from the ledger and deliver their verdicts to it: directly within a process, or
 through `mll_flower.gossip.grpc_server` over the network.

@@ -1,12 +1,14 @@
 """A hub mixes its model with those of its neighbours: y(d) = sum over j of H[j, d] z(j).
 
-No hub needs to know the whole network. Column d of the `metropolis` H depends only on the
-weights W and degrees of d and its neighbours, which are in their snapshots:
+z(j) is hub j's average of its workers' models, y(d) the new model of hub d. No hub needs to know
+the whole network. With the rule `metropolis`, column d of H depends only on W(j), the total weight
+of hub j's workers, and on deg(j), its number of neighbours, for d and its neighbours. Neighbours
+send both with their models:
 
     H[j, d] = min(W(j) / (deg(j) + 1), W(d) / (deg(d) + 1)) / W(d),
 
-with the rest on the diagonal. W(d) H[j, d] is the same at both ends of a link, so detailed
-balance holds, and the averaged model u is kept, whichever links are in use.
+with the rest on the diagonal. W(d) H[j, d] = W(j) H[d, j], so mixing keeps the average of all hubs'
+models by their weights, whichever links are in use.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The hub-to-hub protocol: how neighbouring hubs exchange their models at a mixing.
 
 At a mixing every hub replaces its model by a weighted average of its own and its neighbours'
-models; H[B, A] is the weight that hub A gives to hub B's model. For that hub A needs the
-sub-network average z(B) of each neighbour B, and B needs z(A). A hub calls `Gossip.publish`
-(step 1) and `Gossip.exchange` (steps 2 to 4, with all neighbours at once):
+models; H[B, A] is the weight that hub A gives to hub B's model. For that hub A needs z(B), the
+average of B's workers' models, from each neighbour B, and B needs z(A). A hub calls
+`Gossip.publish` (step 1) and `Gossip.exchange` (steps 2 to 4, with all neighbours at once):
 
 1. **Publish.** Each hub puts its snapshot on offer: z, the total weight of its workers, its
    degree in the hub graph, and the number of the mixing. Each publication gets a random token.

@@ -1,6 +1,8 @@
-"""What gossip returns: the outcome of an exchange, a neighbour's status, counters.
+"""What the hub-to-hub protocol returns: outcomes, status, counters.
 
-`PeerSilent` is raised for a neighbour that gives no usable answer.
+The outcome of an exchange of models with all neighbours, a neighbour's status, and counters of
+exchanges, silent neighbours, rejections, bytes and seconds. `PeerSilent` is raised for a neighbour
+that gives no usable answer.
 """
 
 from __future__ import annotations

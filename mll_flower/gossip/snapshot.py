@@ -1,8 +1,8 @@
 """Snapshots: what a hub offers its neighbours at a mixing, and the checks before one is used.
 
-A snapshot is the sub-network average z(d) of hub d, together with what its neighbours need to
-compute their columns of H without knowing the whole network: the total weight of d's workers and
-d's degree in the hub graph.
+A snapshot is z(d), the average of the models of hub d's workers, together with what its
+neighbours need to compute their columns of H without knowing the whole network: the total weight
+of d's workers and d's degree in the hub graph.
 """
 
 from __future__ import annotations

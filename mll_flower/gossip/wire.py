@@ -1,4 +1,6 @@
-"""Snapshots and small messages as bytes: JSON and safetensors, never pickle.
+"""What hubs send each other, as bytes: JSON and safetensors, never pickle.
+
+There are small messages, and snapshots, which hold a hub's model for a mixing.
 
 A snapshot is sent as a stream: first a JSON header, then the arrays as safetensors, in chunks.
 Nothing that is read here is trusted: sizes, types and checksums are checked.

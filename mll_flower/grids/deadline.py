@@ -3,7 +3,8 @@
 A grid is Flower's link from a server to its nodes; a node is a worker, or in a simulation all
 workers of a hub. `DeadlineGrid` wraps a grid so that ``send_and_receive`` ends on time: it polls
 often and pulls once more at the deadline. On a remote grid it waits at most half a second for
-that last pull. The seconds are an argument; the strategies pass on their ``deadline``.
+that last pull. How many seconds a round may take is an argument of `DeadlineGrid`; the
+strategies of this project pass their ``deadline``.
 
 It returns one reply per message. For a node that did not answer in time this is an error reply
 that says why, so any strategy that copes with failed nodes copes with absent ones.

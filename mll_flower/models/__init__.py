@@ -1,1 +1,4 @@
-"""Models as flat vectors: their sums, the sub-network average, mixing, and checkpoints."""
+"""Models as flat vectors: sums, a hub's average of its workers, mixing, and checkpoints.
+
+A hub's average of its workers is called the sub-network average.
+"""

@@ -1,6 +1,7 @@
 """Mixing when all hubs' models are in one place: y(d) = sum over j of H[j, d] z(j).
 
-A hub that sees only its neighbours' models mixes with `mll_flower.gossip.local_mixing`.
+z(j) is hub j's average of its workers' models, y(d) the new model of hub d. A hub that sees only
+its neighbours' models mixes with `mll_flower.gossip.local_mixing`.
 """
 
 from __future__ import annotations

@@ -1,1 +1,4 @@
-"""Operating-system processes: trees of them, Flower's commands, SuperLinks, simulation runs."""
+"""Start, watch and end operating-system processes: Flower's commands, SuperLinks, simulation runs.
+
+A process is ended together with all processes that it has started.
+"""

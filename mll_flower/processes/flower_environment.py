@@ -1,4 +1,7 @@
-"""What Flower's commands need before they start: the app's folder, an environment, a port."""
+"""What Flower's commands need before they start.
+
+The folder of this project's app, their environment variables, and a free port.
+"""
 
 from __future__ import annotations
 

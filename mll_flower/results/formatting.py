@@ -1,4 +1,4 @@
-"""Numbers as people write them, and the meaning of the bound's terms.
+"""Numbers as people write them, and what the terms of the convergence bound mean.
 
 The report's page, the figures and the command line share these.
 """

@@ -1,4 +1,4 @@
-"""Where the hubs of a graph are drawn: one layout for the PNG and for the HTML report."""
+"""Where the hubs of a graph are drawn: one layout for image files and the HTML report."""
 
 from __future__ import annotations
 

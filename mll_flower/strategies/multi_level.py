@@ -1,9 +1,10 @@
 """`MultiLevelStrategy`: all hubs of a multi-level network on one Flower grid.
 
-The loop is Flower's own ``Strategy.start``. One round of it is one round of the paper: every
-hub sends its model to its workers and averages what comes back (`Hub.average`), and after every
-q rounds the hubs mix through H. What the strategy returns, and what is evaluated, is the
-averaged model u.
+The loop is Flower's own ``Strategy.start``. In one round every hub sends its model to its workers
+and averages what comes back (`Hub.average`); after every q rounds the hubs mix through H. This is
+a round of the paper if every node is one worker; in a simulation whose nodes host whole hubs, one
+round of the strategy covers several (`mll_flower.apps.network_run`). What the strategy returns,
+and what is evaluated, is the averaged model u.
 """
 
 from __future__ import annotations

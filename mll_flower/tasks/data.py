@@ -3,8 +3,9 @@
 Every data set becomes float32 images of shape (rows, channels, height, width), or float32 rows of
 features, with int64 labels that start at 0. Pixels are first brought to [0, 1] (digits: / 16,
 uint8: / 255). With ``scaling="standard"`` the channels of the torchvision sets are then normalised
-with their published means and standard deviations; for digits and ``npz:`` data none are published,
-and they stay as they are.
+with their published means and standard deviations; for digits
+(scikit-learn's 8x8 images) and a user's own file (``npz:PATH``) none are published, and they stay
+as they are.
 """
 
 from __future__ import annotations

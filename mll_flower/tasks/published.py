@@ -1,4 +1,4 @@
-"""Published data sets: what is known about each, and how torchvision reads their files.
+"""The data sets that torchvision reads: their sizes, classes, means and standard deviations.
 
 Used by `mll_flower.tasks.data`, which turns the arrays into a ``Dataset``.
 """

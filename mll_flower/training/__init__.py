@@ -2,10 +2,11 @@
 
 - `engine`: trains the workers of a run, one after another, on one thread. Start here.
 - `trainer`: what the engine needs of a trainer. The SGD step itself is in `torch_trainer` (any
-  torch module) and in `logistic_trainer` (logistic regression in closed form).
+  torch module) and in `logistic_trainer` (logistic regression,
+  with its gradient written out).
 - `hub_rounds`: whole rounds of a hub whose workers are all trained in this process.
 - `budgets`: how many steps a worker takes in a round, and when each of them is due.
-- `run_engine`: the engine of a run config.
+- `run_engine`: builds the engine that a run config asks for.
 - `evaluation`: loss and accuracy of a model.
 - `process`: set-up of a process that trains: threads, memory, reproducible results.
 - `_fast`: code that exists for speed alone.

@@ -1,9 +1,10 @@
 """The training engine: the local SGD of many workers in one process, on one thread.
 
-The engine holds the data once and one model to train in. Workers take turns: the engine loads
-the hub's model, the worker takes its steps, and the result is added to the sub-network average
-with the worker's share. So a thousand workers need no more memory than one, and a worker that
-takes no step costs one addition. The SGD step itself is the trainer's: see `trainer`.
+The engine holds the data once and one model to train in. Workers take turns: the engine loads the
+hub's model, the worker takes its steps, and the result is added to the hub's average of its
+workers, times the worker's share of the weight. So a thousand workers need no more memory than
+one, and a worker that takes no step costs one addition. The SGD step itself is the trainer's: see
+`trainer`.
 
 A worker's result depends only on the run seed, the worker, the round and the model it starts
 from, to the bit; what else is trained, before, after or in another process, does not matter.

@@ -1,4 +1,4 @@
-"""Loss and accuracy of a flat model on the data of a task."""
+"""Loss and accuracy of a model, given as flat vectors (one per dtype), on the data of a task."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The engine of a run config, built once per process and kept; and which node hosts whom."""
+"""Build the training engine that a run config asks for, once per process, and keep it.
+
+Also says which workers each simulated SuperNode hosts. The apps (`mll_flower.apps`) use both.
+"""
 
 from __future__ import annotations
 

@@ -6,7 +6,8 @@ parameters and buffers are views of it. So the engine (`mll_flower.training.engi
 model with one copy into the row, lets a worker take its steps, and finds the trained model there.
 
 Gradients come from autograd, or from `PlainStack` for modules that are plain stacks of layers.
-Logistic regression is trained elsewhere, in closed form: `mll_flower.training.logistic_trainer`.
+Logistic regression is trained elsewhere, with its gradient written out:
+`mll_flower.training.logistic_trainer`.
 """
 
 from __future__ import annotations

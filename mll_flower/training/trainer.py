@@ -2,7 +2,7 @@
 
 The engine decides which worker trains when, on which mini-batches and from which model; a
 trainer only takes the steps. There are two: `TorchTrainer` for any torch module, and
-`LogisticTrainer` for logistic regression in closed form.
+`LogisticTrainer` for logistic regression, with its gradient written out.
 """
 
 from __future__ import annotations

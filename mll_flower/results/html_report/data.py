@@ -1,4 +1,7 @@
-"""The data that the report's script draws, as values that JSON can hold."""
+"""The data of a run that the script of its HTML report draws, as values that JSON can hold.
+
+The evaluations, the hub graph with its state after each recorded round, and the workers.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The second part of the report's script: the hub graph over time, the controls, the start.
+"""The second part of the report's script: the hub graph over time, the controls, the start-up.
 
 It uses the data and the functions of `chart_script`; the page joins both into one script.
 """
