@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from mll_flower.algorithm import theory
+from mll_flower.algorithm import any_rate_theory, theory
 from mll_flower.algorithm.mixing import zeta
 from mll_flower.algorithm.network import HubNetwork
 from mll_flower.algorithm.schedule import check_periods
@@ -119,6 +119,29 @@ def _theory(
         "slots": slots,
         "workers_failing": failing,
         "bound": terms,
+        "rate_pull": any_rate_theory.rate_pull(net),
+        "any_rate": _any_rate_theory(net, z, tau, q, step_size, problem, slots),
+    }
+
+
+def _any_rate_theory(
+    net: HubNetwork,
+    z: float,
+    tau: int,
+    q: int,
+    step_size: float | None,
+    problem: theory.Problem,
+    slots: int | None,
+) -> dict[str, Any]:
+    """Return this project's own bound, which holds at any rates."""
+    largest = any_rate_theory.any_rate_step_size(net, z, tau, q, problem)
+    eta = largest if step_size is None else step_size
+    slack = any_rate_theory.any_rate_slack(net, z, tau, q, eta, problem)
+    return {
+        "largest_step_size": largest,
+        "step_size": eta,
+        "workers_failing": int(np.count_nonzero(slack < -1e-9)),
+        "bound": any_rate_theory.any_rate_bound(net, z, tau, q, eta, problem, slots),
     }
 
 
@@ -185,9 +208,23 @@ def _print_theory(console: Console, guarantees: dict[str, Any]) -> None:
         console.print(f"  largest step size: {guarantees['largest_step_size']:.6g}")
     if "bound" not in guarantees:
         return
-    when = "K to infinity" if guarantees["slots"] is None else f"K = {guarantees['slots']}"
+    _print_bound(console, "Bound", guarantees, guarantees["slots"])
+    own = guarantees["any_rate"]
+    console.print("\n[bold]This project's own bound[/], which asks nothing of single rates")
+    console.print(f"  largest step size: {own['largest_step_size']:.6g}")
+    _print_bound(console, "Bound of our own", own, guarantees["slots"])
     console.print(
-        f"\n[bold]Bound[/] on the mean squared gradient norm at eta = "
+        f"\n[bold]Rates and data that differ[/]: chi^2 = {_rounded(guarantees['rate_pull'])}"
+    )
+    console.print(f"  {_explain_pull(guarantees['rate_pull'])}", soft_wrap=True)
+
+
+def _print_bound(
+    console: Console, title: str, guarantees: dict[str, Any], slots: int | None
+) -> None:
+    when = "K to infinity" if slots is None else f"K = {slots}"
+    console.print(
+        f"\n[bold]{title}[/] on the mean squared gradient norm at eta = "
         f"{guarantees['step_size']:.6g}, {when}"
     )
     for name, value in guarantees["bound"].items():
@@ -197,6 +234,16 @@ def _print_theory(console: Console, guarantees: dict[str, Any]) -> None:
             f"  [yellow]not guaranteed: eta fails the condition for "
             f"{format_count(guarantees['workers_failing'], 'worker')}[/]"
         )
+
+
+def _explain_pull(pull: float) -> str:
+    if pull < 1e-12:
+        return "all workers have the same rate, so that rates do not pull the model anywhere"
+    return (
+        "the workers' rates differ: where their data differ too, the model goes to the optimum of "
+        "the rate-weighted objective, whose gradient is off by up to "
+        f"{pull**0.5:.3g} times the spread of the workers' gradients"
+    )
 
 
 def _rounded(number: float) -> str:

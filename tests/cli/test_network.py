@@ -14,6 +14,11 @@ from typer.testing import CliRunner
 import mll_flower
 from mll_flower import HubNetwork, mixing_matrix, zeta
 from mll_flower.algorithm import theory
+from mll_flower.algorithm.any_rate_theory import (
+    any_rate_bound,
+    any_rate_step_size,
+    rate_pull,
+)
 from mll_flower.cli import Commands, app
 
 runner = CliRunner()
@@ -71,6 +76,10 @@ def test_json_agrees_with_the_library() -> None:
     assert found["theory"]["workers_failing"] == 0
     assert found["theory"]["gamma"] == theory.gamma(zeta(H))
     assert found["theory"]["bound"] == theory.bound(WEIGHTED, zeta(H), 3, 2, eta, problem, 600)
+    own = found["theory"]["any_rate"]
+    assert own["largest_step_size"] == any_rate_step_size(WEIGHTED, zeta(H), 3, 2, problem)
+    assert own["bound"] == any_rate_bound(WEIGHTED, zeta(H), 3, 2, own["step_size"], problem, 600)
+    assert found["theory"]["rate_pull"] == rate_pull(WEIGHTED)
 
 
 def test_text_shows_the_numbers_of_the_library() -> None:
@@ -105,7 +114,10 @@ def test_slow_workers_get_an_explanation_in_place_of_a_step_size() -> None:
     result = run("network", "--rates", "uniform")
     expected = HubNetwork.build(hubs=5, workers_per_hub=4, graph="ring", rates="uniform")
     assert theory.explain_condition(expected) in result.stdout
-    assert "largest step size" not in result.stdout
+    paper, _, ours = result.stdout.partition("This project's own bound")
+    assert "largest step size" not in paper
+    assert "largest step size" in ours
+    assert "chi^2 = 1.05268" in ours
     assert "at eta = 0.01, K to infinity" in result.stdout
     assert "not guaranteed: eta fails the condition for 20 workers" in result.stdout
     assert run_json("--rates", "uniform")["theory"]["largest_step_size"] is None
