@@ -30,6 +30,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mll_flower.config import RunConfig
+from mll_flower.extras import EXTRAS, require
 from mll_flower.results import files
 from mll_flower.results.progress import loss_and_accuracy, read_progress
 from mll_flower.tasks.data import absolute_dataset
@@ -53,6 +54,7 @@ def run(
     options = {key.replace("_", "-"): v for key, v in values.items() if v is not None}
     settings = _with_absolute_paths({**_read_config_file(config), **options})
     checked = RunConfig.from_run_config(settings)
+    require("mll-flower run", *EXTRAS["torch"])
     output = Path(checked.output)
     with _progress_bars() as bars:
         bar = _RunProgress(bars, output, checked.slots)
@@ -88,9 +90,9 @@ def _run_on_flower(
         "init-args-num-cpus": cores,
         "init-args-log-to-driver": False,
     }
-    app = app_directory()
     bar.show_note("Starting Flower (about 20 s)")
     with simulation_superlink(home) as superlink:
+        app = app_directory(superlink.home)
         # Every key, because the app that Flower runs may have other defaults in its pyproject.toml.
         values = RunConfig.read(settings).to_run_config()
         run_app(superlink, app, values, federation, bar.print_log_line)
