@@ -54,7 +54,8 @@ def run(
     options = {key.replace("_", "-"): v for key, v in values.items() if v is not None}
     settings = _with_absolute_paths({**_read_config_file(config), **options})
     checked = RunConfig.from_run_config(settings)
-    require("mll-flower run", *EXTRAS["torch"])
+    needed = [name for name in EXTRAS["torch"] if name != "ray" or not in_process]
+    require("mll-flower run", *needed)
     output = Path(checked.output)
     with _progress_bars() as bars:
         bar = _RunProgress(bars, output, checked.slots)
