@@ -100,9 +100,15 @@ class Processes:
 
     Used as a context manager, it ends all of them on the way out. If this process dies before
     that, its watchdog ends them.
+
+    Parameters
+    ----------
+    patience : float, optional
+        Seconds that they have to end by themselves before they are killed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, patience: float | None = None) -> None:
+        self._patience = patience
         self._trees: dict[str, ProcessTree] = {}
         self._lock = threading.RLock()
         self._watchdog: Watchdog | None = None
@@ -198,7 +204,7 @@ class Processes:
             trees = list(self._trees.values())
             self._trees.clear()
             watchdog, self._watchdog = self._watchdog, None
-        _end(trees, PATIENCE)
+        _end(trees, PATIENCE if self._patience is None else self._patience)
         if watchdog is not None:
             watchdog.dismiss()
 

@@ -16,6 +16,8 @@ from mll_flower.processes.watchdog import sweep
 
 __all__ = ["RunFailed", "SuperLink", "run_app", "simulation_superlink"]
 
+# Seconds that Flower's and Ray's processes have to end: nothing of theirs is worth a longer wait.
+_PATIENCE = 2.0
 # The paths of Ray's sockets, which begin with this folder, may have 107 bytes.
 _LONGEST_HOME_FOR_RAY = 36
 
@@ -34,7 +36,7 @@ def simulation_superlink(home: Path | None = None) -> Iterator[SuperLink]:
         Its Flower home; a temporary folder if not given.
     """
     sweep()
-    with Processes() as processes:
+    with Processes(_PATIENCE) as processes:
         folder = processes.temporary_folder() if home is None else home
         env = processes.marked(flower_environment(folder))
         if home is None and len(str(folder)) <= _LONGEST_HOME_FOR_RAY:
@@ -92,7 +94,7 @@ def run_app(
             on_line(lines[-1])
         process.wait()
     finally:
-        tree.end()
+        tree.end(_PATIENCE)
     # Flower's command succeeds even when the run has failed: the status tells.
     status = "not started" if process.returncode else superlink.newest_run_status() or "unknown"
     if status != "finished:completed":

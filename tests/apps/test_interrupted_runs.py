@@ -127,7 +127,7 @@ def test_a_run_that_is_asked_to_end_says_how_to_go_on(run: KilledRun, kind: sign
     assert "Traceback" not in said
     if kind is not signal.SIGINT:
         return
-    # The command that it prints goes on, here with fewer slots left, in the same folder.
+    # The command that it prints goes on, in the same folder.
     before = json.loads((run.output / "progress.json").read_text())["slot"]
     command = shlex.split(said.strip().splitlines()[-1])
     assert command[:2] == ["mll-flower", "run"]
