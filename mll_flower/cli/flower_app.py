@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -15,8 +16,9 @@ def write(
 ) -> None:
     """Write the built-in Flower app to a folder, for `flwr run` and `flwr build`.
 
-    FOLDER must not exist. It holds the library and its apps as they are installed, and a
-    pyproject.toml with every key of the run config.
+    FOLDER is the folder to write, which must not exist yet. It will hold the library
+    and its apps as they are installed, and a pyproject.toml with every key of the
+    run config.
     """
     from mll_flower.processes.flower_app import write_app
 
@@ -24,8 +26,8 @@ def write(
         raise FileExistsError(f"{folder} exists; nothing was written: choose another name")
     write_app(folder)
     console = Console(highlight=False)
-    lines = f"{folder}: run it with Flower's own command, in this environment:\n" + (
-        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION=1 "
-        f"flwr run {folder} --stream --federation-config 'num-supernodes=5'"
-    )
-    console.print(Text(lines), soft_wrap=True)
+    console.print(Text(f"{folder}: run it with Flower's own command:"), soft_wrap=True)
+    command = ["flwr", "run", str(folder), "--stream", "--federation-config", "num-supernodes=5"]
+    # Or else Flower installs all packages anew for every run.
+    setting = "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION=1"
+    console.print(Text(f"{setting} {shlex.join(command)}"), soft_wrap=True)

@@ -30,6 +30,11 @@ def test_flower_accepts_it_without_a_warning(app: Path) -> None:
     assert warnings == []
 
 
+def test_flower_accepts_the_checkout_too() -> None:
+    _, warnings = load_and_validate(ROOT / "pyproject.toml")
+    assert warnings == []
+
+
 def test_the_bundle_holds_the_library_and_the_apps(app: Path) -> None:
     with zipfile.ZipFile(io.BytesIO(build_fab_from_disk(app))) as archive:
         bundled = {name for name in archive.namelist() if name.endswith(".py")}
