@@ -31,7 +31,9 @@ class EndRequested(KeyboardInterrupt):
 def end_requests() -> Iterator[None]:
     """Raise `EndRequested` for Ctrl-C, SIGTERM and SIGHUP, so that every end is an orderly one.
 
-    Outside the main thread, where Python allows no handlers, signals do what they did before.
+    A signal that this process was started to ignore stays ignored: after ``nohup``, the end of the
+    terminal is no request. Outside the main thread, where Python allows no handlers, signals do
+    what they did before.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -40,7 +42,8 @@ def end_requests() -> Iterator[None]:
     def handler(number: int, frame: object) -> None:
         raise EndRequested(signal.Signals(number))
 
-    handled = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    requests = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    handled = [kind for kind in requests if signal.getsignal(kind) is not signal.SIG_IGN]
     before = {kind: signal.signal(kind, handler) for kind in handled}
     try:
         yield

@@ -39,6 +39,12 @@ OPTIONS = [text for key, value in SETTINGS.items() for text in (f"--{key}", str(
 SECONDS = 10.0
 
 
+def _as_in_a_terminal() -> None:
+    """Ignore no signal; a shell's background jobs, as the tests may be one, ignore Ctrl-C."""
+    for kind in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(kind, signal.SIG_DFL)
+
+
 class KilledRun:
     """A run in a process of its own, with a place of its own for temporary folders."""
 
@@ -55,6 +61,7 @@ class KilledRun:
             stderr=subprocess.STDOUT,
             text=True,
             start_new_session=True,
+            preexec_fn=_as_in_a_terminal,
         )
         self.started: set[psutil.Process] = set()
 

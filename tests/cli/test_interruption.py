@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,14 @@ from mll_flower.results.runs import load_run
 
 OPTIONS = ["run", "--in-process", "--hubs", "2", "--workers-per-hub", "1", "--tau", "2", "--q", "1"]
 OPTIONS += ["--slots", "40", "--model", "logistic", "--evaluate-limit", "100"]
+
+
+@pytest.fixture(autouse=True)
+def _ctrl_c() -> Iterator[None]:
+    """Let Ctrl-C do what it does in a terminal; the tests may run in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def interrupt_after(monkeypatch: pytest.MonkeyPatch, evaluations: int) -> None:
