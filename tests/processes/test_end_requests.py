@@ -10,7 +10,6 @@ import pytest
 
 from mll_flower.processes.end_requests import EndRequested, end_requests
 
-
 KINDS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 
 
