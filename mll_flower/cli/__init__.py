@@ -1,9 +1,9 @@
 """The command line: ``mll-flower COMMAND``.
 
 Each command is a function in a module of this package: `run` simulates a run, `network` describes
-a network, `results` plots, compares and reports runs, `deploy` runs a network of real hubs. The
-modules import torch, ray, matplotlib and the like inside their functions, so that
-``mll-flower --help`` stays fast.
+a network, `results` plots, compares and reports runs, `deploy` runs a network of real hubs,
+`flower_app` writes the built-in app for Flower's own commands. The modules import torch, ray,
+matplotlib and the like inside their functions, so that ``mll-flower --help`` stays fast.
 """
 
 from __future__ import annotations
@@ -16,15 +16,17 @@ from rich.console import Console
 from typer.core import TyperGroup
 
 from mll_flower import __version__
-from mll_flower.cli import deploy, network, results, run
+from mll_flower.cli import deploy, flower_app, network, results, run
+from mll_flower.extras import explain
 
 
 class Commands(TyperGroup):
     """A group of commands that answers bad input with one red line and exit code 2.
 
     The project raises ValueError and OSError for a value or a file that is wrong, with a message
-    for the user. Any other exception is a fault of the program and keeps its traceback;
-    ``--traceback`` shows the traceback of every error.
+    for the user, and an import of a package that an extra installs fails with the name of that
+    extra. Any other exception is a fault of the program and keeps its traceback; ``--traceback``
+    shows the traceback of every error.
     """
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -33,11 +35,12 @@ class Commands(TyperGroup):
             return super().invoke(ctx)
         except BrokenPipeError:
             raise  # whatever read the output has closed it: a message would reach nobody
-        except (ValueError, OSError) as error:
-            if ctx.params.get("traceback"):
+        except (ValueError, OSError, ModuleNotFoundError) as error:
+            message = explain(error) if isinstance(error, ModuleNotFoundError) else str(error)
+            if message is None or ctx.params.get("traceback"):
                 raise
             console = Console(stderr=True, highlight=False)
-            message = " ".join(str(error).split()) or type(error).__name__
+            message = " ".join(message.split()) or type(error).__name__
             console.print(f"Error: {message}", style="bold red", markup=False, soft_wrap=True)
             raise typer.Exit(2) from None
 
@@ -76,4 +79,5 @@ app.command("network")(network.network)
 app.command("plot")(results.plot)
 app.command("compare")(results.compare)
 app.command("report")(results.report)
+app.command("app")(flower_app.write)
 deploy.register(app)

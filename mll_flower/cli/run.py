@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import json
 import os
+import shlex
 import threading
 import tomllib
 from collections.abc import Callable
@@ -30,6 +31,9 @@ from rich.table import Table
 from rich.text import Text
 
 from mll_flower.config import RunConfig
+from mll_flower.extras import EXTRAS, require
+from mll_flower.models import checkpoint
+from mll_flower.processes.end_requests import EndRequested, end_requests
 from mll_flower.results import files
 from mll_flower.results.progress import loss_and_accuracy, read_progress
 from mll_flower.tasks.data import absolute_dataset
@@ -53,14 +57,20 @@ def run(
     options = {key.replace("_", "-"): v for key, v in values.items() if v is not None}
     settings = _with_absolute_paths({**_read_config_file(config), **options})
     checked = RunConfig.from_run_config(settings)
+    needed = [name for name in EXTRAS["torch"] if name != "ray" or not in_process]
+    require("mll-flower run", *needed)
     output = Path(checked.output)
-    with _progress_bars() as bars:
+    with end_requests(), _progress_bars() as bars:
         bar = _RunProgress(bars, output, checked.slots)
         try:
             if in_process:
                 _run_in_process(checked, bar)
             else:
                 _run_on_flower(settings, checked, flwr_home, actors, bar)
+        except EndRequested as request:
+            bars.stop()
+            console.print(_after_interruption(output), markup=False, soft_wrap=True)
+            raise typer.Exit(request.exit_code) from None
         except RuntimeError as failure:
             bars.stop()
             console.print(f"Error: {failure}", style="bold red", markup=False, soft_wrap=True)
@@ -69,6 +79,17 @@ def run(
             bar.stop()
         bar.update()
     print_summary(output)
+
+
+def _after_interruption(output: Path) -> str:
+    """Say where the results of an interrupted run are, and how to go on."""
+    if not (output / files.CONFIG).is_file():
+        return "Interrupted before the run began: there are no results."
+    where = f"Interrupted. The results so far are in {output}."
+    if not (output / checkpoint.FILE).is_file():
+        return f"{where} There is no checkpoint to go on from: --checkpoint-every 1 makes them."
+    command = ["mll-flower", "run", "--config", str(output / files.CONFIG), "--resume", str(output)]
+    return f"{where} To go on from the last checkpoint:\n{shlex.join(command)}"
 
 
 def _run_on_flower(
@@ -88,9 +109,9 @@ def _run_on_flower(
         "init-args-num-cpus": cores,
         "init-args-log-to-driver": False,
     }
-    app = app_directory()
     bar.show_note("Starting Flower (about 20 s)")
     with simulation_superlink(home) as superlink:
+        app = app_directory(superlink.home)
         # Every key, because the app that Flower runs may have other defaults in its pyproject.toml.
         values = RunConfig.read(settings).to_run_config()
         run_app(superlink, app, values, federation, bar.print_log_line)

@@ -41,6 +41,7 @@ from mll_flower.deployment.hub_state import (
 from mll_flower.deployment.mixing_column import mixing_column
 from mll_flower.deployment.network_entries import NetworkFile, Value, host_of, port_of
 from mll_flower.deployment.run_config import hub_run_config
+from mll_flower.extras import require
 from mll_flower.processes.flower_environment import app_directory, free_port
 from mll_flower.processes.process_tree import Ended, Processes, is_alive
 from mll_flower.processes.superlink import SuperLink, SuperLinkFailed
@@ -87,6 +88,7 @@ class HubSite:
         insecure: bool = False,
         quiet: bool = True,
     ) -> None:
+        require("a hub of the built-in app", "torch")
         self.network, self.entry = network, network.hub(hub)
         self.processes, self.stop = processes, stop
         self.insecure = insecure
@@ -146,7 +148,7 @@ class HubSite:
     def _submit(self, superlink: SuperLink) -> None:
         keys = [] if self.insecure else hub_worker_keys(self.network, self.entry.id)
         submit = subprocess.run(
-            submit_command(app_directory(), self.config, keys),
+            submit_command(app_directory(superlink.home), self.config, keys),
             env=superlink.env,
             capture_output=True,
             text=True,
@@ -199,6 +201,7 @@ class WorkerSite:
         quiet: bool = True,
         node_config: Mapping[str, Value] | None = None,
     ) -> None:
+        require("a worker of the built-in app", "torch")
         self.node_config = {**worker_node_config(network, hub, number), **(node_config or {})}
         check_credentials(network, worker_credentials(network, hub, number), insecure)
         self.network, self.hub, self.number = network, hub, number

@@ -1,25 +1,45 @@
 """What Flower's commands need before they start.
 
-The folder of this project's app, their environment variables, and a free port.
+The folder of the built-in app, their environment variables, and a free port.
 """
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import socket
 import sys
+import tempfile
 from pathlib import Path
 
+from mll_flower.extras import require
+from mll_flower.processes.flower_app import write_app
 
-def app_directory() -> Path:
-    """Find the Flower app: the project's folder, with pyproject.toml and the app's packages."""
-    for folder in (Path(__file__).resolve().parents[2], Path.cwd()):
-        if (folder / "pyproject.toml").is_file() and (folder / "server_app").is_dir():
-            return folder
-    raise ValueError(
-        "the Flower app cannot be found: run in a checkout of mll-flower, or install it from one "
-        "with pip install -e ."
-    )
+APP_FOLDER = "built-in-app"
+"""Name of the built-in app's folder in a Flower home."""
+
+
+def app_directory(home: Path | None = None) -> Path:
+    """Write the built-in Flower app, as it is installed now; return its folder.
+
+    The folder that someone works in has no say in this: it may hold an app of its own.
+
+    Parameters
+    ----------
+    home : Path, optional
+        The Flower home in which the app's folder is made; what an earlier call has written there
+        is replaced. Without it, a temporary folder that goes when this process ends.
+    """
+    require("the built-in app", "torch")
+    if home is None:
+        temporary = tempfile.TemporaryDirectory(prefix="mll-flower-app-")
+        atexit.register(temporary.cleanup)
+        home = Path(temporary.name)
+    folder = home / APP_FOLDER
+    shutil.rmtree(folder, ignore_errors=True)
+    write_app(folder)
+    return folder
 
 
 def free_port() -> int:

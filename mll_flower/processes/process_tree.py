@@ -22,6 +22,8 @@ from typing import IO, Any
 
 import psutil
 
+from mll_flower.processes.watchdog import Watchdog
+
 PATIENCE = 10.0
 """Seconds that a process has to end by itself before it is killed."""
 
@@ -96,12 +98,20 @@ class ProcessTree:
 class Processes:
     """The processes that this one has started.
 
-    Used as a context manager, it ends all of them on the way out.
+    Used as a context manager, it ends all of them on the way out. If this process dies before
+    that, its watchdog ends them.
+
+    Parameters
+    ----------
+    patience : float, optional
+        Seconds that they have to end by themselves before they are killed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, patience: float | None = None) -> None:
+        self._patience = patience
         self._trees: dict[str, ProcessTree] = {}
         self._lock = threading.RLock()
+        self._watchdog: Watchdog | None = None
 
     def __enter__(self) -> Processes:
         return self
@@ -141,7 +151,7 @@ class Processes:
                 # A session of its own: a Ctrl-C in the terminal is ours to handle.
                 process = subprocess.Popen(
                     command,
-                    env=dict(env),
+                    env=self.marked(env),
                     stdin=subprocess.DEVNULL,
                     stdout=stream,
                     stderr=subprocess.STDOUT if stream else None,
@@ -152,6 +162,14 @@ class Processes:
                     stream.close()
             self._trees[name] = ProcessTree(process)
             return process.pid
+
+    def marked(self, env: Mapping[str, str]) -> dict[str, str]:
+        """Return an environment whose processes end when this process dies."""
+        return self._watched().marked(env)
+
+    def temporary_folder(self) -> Path:
+        """Make a temporary folder that is removed when all processes have ended."""
+        return self._watched().temporary_folder()
 
     def is_running(self, name: str) -> bool:
         """Return whether a process was started under this name and has not ended."""
@@ -181,11 +199,20 @@ class Processes:
             tree.end()
 
     def end(self) -> None:
-        """End all processes and what they have started; none is left behind."""
+        """End all processes and what they have started, and remove the temporary folders."""
         with self._lock:
             trees = list(self._trees.values())
             self._trees.clear()
-        _end(trees, PATIENCE)
+            watchdog, self._watchdog = self._watchdog, None
+        _end(trees, PATIENCE if self._patience is None else self._patience)
+        if watchdog is not None:
+            watchdog.dismiss()
+
+    def _watched(self) -> Watchdog:
+        with self._lock:
+            if self._watchdog is None:
+                self._watchdog = Watchdog()
+            return self._watchdog
 
 
 def _watch(trees: Sequence[ProcessTree]) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,8 +12,14 @@ from mll_flower.processes.config_pairs import config_pairs
 from mll_flower.processes.flower_environment import flower_environment, free_port
 from mll_flower.processes.process_tree import Processes, ProcessTree
 from mll_flower.processes.superlink import CONNECTION, SuperLink, SuperLinkFailed
+from mll_flower.processes.watchdog import sweep
 
 __all__ = ["RunFailed", "SuperLink", "run_app", "simulation_superlink"]
+
+# Seconds that Flower's and Ray's processes have to end: nothing of theirs is worth a longer wait.
+_PATIENCE = 2.0
+# The paths of Ray's sockets, which begin with this folder, may have 107 bytes.
+_LONGEST_HOME_FOR_RAY = 36
 
 
 class RunFailed(RuntimeError):
@@ -31,23 +35,23 @@ def simulation_superlink(home: Path | None = None) -> Iterator[SuperLink]:
     home : Path, optional
         Its Flower home; a temporary folder if not given.
     """
-    folder = Path(tempfile.mkdtemp(prefix="mll-flower-")) if home is None else home
-    superlink = SuperLink(folder, f"127.0.0.1:{free_port()}", flower_environment(folder))
-    command = ["flower-superlink", "--insecure", "--simulation", "--isolation", "subprocess"]
-    command += ["--host", "127.0.0.1", "--port", str(superlink.port)]
-    command += ["--control-api-address", f"127.0.0.1:{free_port()}"]
-    log = folder / "superlink.log"
-    log.unlink(missing_ok=True)
-    try:
-        with Processes() as processes:
-            try:
-                superlink.start(processes, "flower-superlink", command, log)
-            except SuperLinkFailed as failure:
-                raise RunFailed(f"{failure}:\n{log.read_text()[-2000:]}") from None
-            yield superlink
-    finally:
-        if home is None:
-            shutil.rmtree(folder, ignore_errors=True)
+    sweep()
+    with Processes(_PATIENCE) as processes:
+        folder = processes.temporary_folder() if home is None else home
+        env = processes.marked(flower_environment(folder))
+        if home is None and len(str(folder)) <= _LONGEST_HOME_FOR_RAY:
+            env["RAY_TMPDIR"] = str(folder)  # or else Ray's files stay in /tmp after the run
+        superlink = SuperLink(folder, f"127.0.0.1:{free_port()}", env)
+        command = ["flower-superlink", "--insecure", "--simulation", "--isolation", "subprocess"]
+        command += ["--host", "127.0.0.1", "--port", str(superlink.port)]
+        command += ["--control-api-address", f"127.0.0.1:{free_port()}"]
+        log = folder / "superlink.log"
+        log.unlink(missing_ok=True)
+        try:
+            superlink.start(processes, "flower-superlink", command, log)
+        except SuperLinkFailed as failure:
+            raise RunFailed(f"{failure}:\n{log.read_text()[-2000:]}") from None
+        yield superlink
 
 
 def run_app(
@@ -90,7 +94,7 @@ def run_app(
             on_line(lines[-1])
         process.wait()
     finally:
-        tree.end()
+        tree.end(_PATIENCE)
     # Flower's command succeeds even when the run has failed: the status tells.
     status = "not started" if process.returncode else superlink.newest_run_status() or "unknown"
     if status != "finished:completed":

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-from mll_flower.processes import flower_environment as module
 from mll_flower.processes.flower_environment import app_directory, flower_environment, free_port
 
 
@@ -28,14 +26,21 @@ def test_a_free_port_can_be_used() -> None:
         server.bind(("127.0.0.1", free_port()))
 
 
-def test_the_app_is_the_checkout() -> None:
-    folder = app_directory()
-    assert (folder / "server_app" / "app.py").is_file()
-    assert folder / "mll_flower" / "processes" / "flower_environment.py" == Path(module.__file__)
+def test_the_app_is_written_into_the_home_and_replaced(tmp_path: Path) -> None:
+    folder = app_directory(tmp_path)
+    assert folder.parent == tmp_path
+    (folder / "mll_flower" / "left_over.py").touch()
+    assert app_directory(tmp_path) == folder
+    assert (folder / "mll_flower" / "config.py").is_file()
+    assert not (folder / "mll_flower" / "left_over.py").exists()
 
 
-def test_no_app_is_an_error_with_a_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "__file__", str(tmp_path / "a" / "b" / "module.py"))
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(ValueError, match=r"run in a checkout of mll-flower, or .* pip install"):
-        app_directory()
+def test_without_a_home_the_app_is_temporary() -> None:
+    code = (
+        "from mll_flower.processes.flower_environment import app_directory\n"
+        "folder = app_directory()\n"
+        "assert (folder / 'server_app' / 'app.py').is_file()\n"
+        "print(folder)"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not Path(run.stdout.strip()).parent.exists()
