@@ -21,6 +21,8 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 from flwr.supercore import log
 
+from mll_flower.grids.absences import Absence, absence_of
+
 MOST = 32
 """Threads for the messages of one round, those beside a blocked group not counted."""
 BLOCKED = 2.0
@@ -84,7 +86,7 @@ class Watchers:
             if group.blocked and len(group.ids) > 1 and not group.separated:
                 group.separated = True
                 for sent_id in list(group.ids):
-                    self._start(_Group([sent_id], group.deadline))
+                    self._start(_Group([sent_id], group.deadline, group))
 
     def _pull(self, group: _Group) -> None:
         """Pull until all replies of a group are here, or it is too late for them."""
@@ -103,8 +105,9 @@ class Watchers:
                     warned = True
             group.pulling_since = None
             for reply in replies:
-                group.ids.discard(reply.metadata.reply_to_message_id)
-                self.inbox.put(reply)
+                if not group.may_be_elsewhere(reply):
+                    group.ids.discard(reply.metadata.reply_to_message_id)
+                    self.inbox.put(reply)
             if group.separated:
                 break
             if group.ids:
@@ -116,9 +119,10 @@ class Watchers:
 class _Group:
     """Messages whose replies one thread pulls."""
 
-    def __init__(self, ids: list[str], deadline: float) -> None:
+    def __init__(self, ids: list[str], deadline: float, came_from: _Group | None = None) -> None:
         self.ids = set(ids)
         self.deadline = deadline
+        self.came_from = came_from
         self.pulling_since: float | None = None
         self.separated = False
         self.over = False
@@ -127,3 +131,8 @@ class _Group:
     def blocked(self) -> bool:
         since = self.pulling_since
         return since is not None and time.monotonic() - since > BLOCKED
+
+    def may_be_elsewhere(self, reply: Message) -> bool:
+        """Whether a reply that the SuperLink no longer has may be in the blocked pull."""
+        blocked = self.came_from is not None and self.came_from.blocked
+        return blocked and reply.has_error() and absence_of(reply)[0] is Absence.EXPIRED
