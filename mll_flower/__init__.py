@@ -10,13 +10,23 @@ from mll_flower.grids.deadline import DeadlineGrid
 from mll_flower.grids.node_identity import answer_identity
 from mll_flower.strategies.gossiping import GossipingHubStrategy
 from mll_flower.strategies.multi_level import MultiLevelStrategy
-from mll_flower.strategies.reports import RoundReport
+from mll_flower.strategies.reports import (
+    Absent,
+    Arrival,
+    HubRound,
+    MultiLevelResult,
+    RoundReport,
+)
 from mll_flower.training.budgets import budget
 
 __all__ = [
+    "Absent",
+    "Arrival",
     "DeadlineGrid",
     "GossipingHubStrategy",
     "HubNetwork",
+    "HubRound",
+    "MultiLevelResult",
     "MultiLevelStrategy",
     "RoundReport",
     "answer_identity",

@@ -1,9 +1,9 @@
 """Which grids never block in ``pull_messages``.
 
 A remote grid may block in a pull for as long as a node uploads its reply, so `DeadlineGrid` pulls
-each reply in a thread of its own. Grids that keep their messages in this process answer at once,
-and the threads, one per message, would only cost time. This module alone knows which grids these
-are. A grid that it does not know is treated as remote: correct, but slower.
+in threads (`mll_flower.grids._watchers`). Grids that keep their messages in this process answer at
+once, and threads would only cost time. This module alone knows which grids these are. A grid that
+it does not know is treated as remote: correct, but slower.
 """
 
 from __future__ import annotations

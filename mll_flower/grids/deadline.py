@@ -12,18 +12,15 @@ that says why, so any strategy that copes with failed nodes copes with absent on
 
 from __future__ import annotations
 
-import queue
-import threading
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
-from logging import WARNING
 
 from flwr.app import Error, Message
 from flwr.serverapp import Grid
-from flwr.supercore import log
 
 from mll_flower.grids._never_blocking import never_blocks
+from mll_flower.grids._watchers import Watchers
 from mll_flower.grids.absences import Absence, absent_reply
 from mll_flower.grids.wrapper import GridWrapper
 
@@ -32,8 +29,6 @@ _LAST_PULL = 0.5
 # Seconds by which messages outlive the deadline: a reply that arrived in time must not expire
 # before it is pulled.
 _EXPIRY_MARGIN = 1.0
-# A pull that has lasted longer than this many seconds is waiting for a node that is uploading.
-_UPLOADING = 2.0
 
 
 @dataclass
@@ -42,15 +37,10 @@ class _Sent:
 
     message: Message
     deadline: float
-    pulling_since: float | None = None
 
     @property
     def id(self) -> str:
         return self.message.metadata.message_id
-
-    @property
-    def node(self) -> int:
-        return self.message.metadata.dst_node_id
 
 
 class DeadlineGrid(GridWrapper):
@@ -82,10 +72,7 @@ class DeadlineGrid(GridWrapper):
         """Seconds from the deadline to the end of the last round; negative if it ended early."""
         self._began = 0.0
         self._owed: dict[str, _Sent] = {}
-        self._watched: set[str] = set()
-        self._inbox: queue.Queue[tuple[str, Message | None]] = queue.Queue()
-        self._poll_now = threading.Condition()
-        self._never_blocks = never_blocks(grid)
+        self._watchers = None if never_blocks(grid) else Watchers(grid, poll)
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
@@ -123,12 +110,9 @@ class DeadlineGrid(GridWrapper):
             message.metadata.ttl = min(message.metadata.ttl, limit + _EXPIRY_MARGIN)
         accepted = set(self.grid.push_messages(messages))
         sent = [_Sent(m, deadline) for m in messages if m.metadata.message_id in accepted]
-        for item in sent:
-            self._owed[item.id] = item
-            if not self._never_blocks:
-                watcher = threading.Thread(target=self._watch, args=(item,), daemon=True)
-                self._watched.add(item.id)
-                watcher.start()
+        self._owed.update({item.id: item for item in sent})
+        if self._watchers is not None:
+            self._watchers.watch([item.id for item in sent], deadline)
         return sent
 
     def _collect(self, wanted: set[str], until: float) -> dict[str, Message]:
@@ -136,82 +120,33 @@ class DeadlineGrid(GridWrapper):
         replies: dict[str, Message] = {}
         last = False
         while True:
-            wait = 0.0 if last or not wanted else until - time.monotonic()
+            now = time.monotonic()
+            if now >= until and not last:
+                last = True  # pull once more, for which a remote grid gets a moment
+                if self._watchers is not None and wanted:
+                    until = now + _LAST_PULL
+                    self._watchers.pull_now()
+            wait = until - now if wanted else 0.0
             for reply in self._take_arrived(wait):
                 sent_id = reply.metadata.reply_to_message_id
                 self._owed.pop(sent_id, None)
                 if sent_id in wanted:
                     replies[sent_id] = reply
-            if last or len(replies) == len(wanted):
+            if len(replies) == len(wanted) or (last and time.monotonic() >= until):
                 return replies
-            if time.monotonic() >= until:
-                last = True
-                self._pull_once_more(wanted - set(replies))
+            if self._watchers is None:
+                # Poll after a hundredth of the round's time so far: short rounds end without
+                # delay, and in long ones the polls do not slow down the nodes. With many nodes
+                # a poll takes long itself: pause for several times as long.
+                polled = time.monotonic()
+                pause = max(0.004, 0.01 * (polled - self._began), 4 * (polled - now))
+                time.sleep(min(self.poll, max(0.0, wait), pause))
 
     def _take_arrived(self, wait: float) -> list[Message]:
-        """Return the replies that have arrived; if none has, wait at most ``wait`` seconds."""
-        if self._never_blocks:
-            replies = list(self.grid.pull_messages(list(self._owed))) if self._owed else []
-            if not replies and wait > 0:
-                # Poll after a hundredth of the round's time so far: short rounds end without
-                # delay, and in long ones the polls do not slow down the nodes.
-                lasted = time.monotonic() - self._began
-                time.sleep(min(self.poll, wait, max(0.004, 0.01 * lasted)))
-            return replies
-        replies = []
-        try:
-            while True:
-                block = wait > 0 and not replies
-                _, reply = self._inbox.get(block, timeout=min(wait, 1.0) if block else None)
-                if reply is not None:
-                    replies.append(reply)
-        except queue.Empty:
-            return replies
-
-    def _pull_once_more(self, missing: set[str]) -> None:
-        """At the deadline, make the watchers pull at once, and give their pulls a moment."""
-        if self._never_blocks or not missing:
-            return
-        with self._poll_now:
-            self._poll_now.notify_all()
-        end = time.monotonic() + _LAST_PULL
-        done: list[tuple[str, Message | None]] = []
-        while missing and time.monotonic() < end:
-            try:
-                done.append(self._inbox.get(timeout=max(0.01, end - time.monotonic())))
-            except queue.Empty:
-                break
-            missing = missing - {done[-1][0]}
-        for item in done:
-            self._inbox.put(item)
-
-    def _watch(self, sent: _Sent) -> None:
-        """Poll for one reply, in a thread of its own: a pull may block while a node uploads."""
-        # The more watchers, the less often each polls, so that the SuperLink is not kept busy.
-        poll = max(self.poll, 0.01 * len(self._watched))
-        warned = False
-        try:
-            while True:
-                sent.pulling_since = time.monotonic()
-                try:
-                    replies = list(self.grid.pull_messages([sent.id]))
-                except Exception as error:
-                    # The SuperLink may be unreachable for a moment; the deadline bounds the wait.
-                    replies = []
-                    if not warned:
-                        log(WARNING, "node %d: its reply cannot be pulled: %s", sent.node, error)
-                        warned = True
-                sent.pulling_since = None
-                if replies:
-                    self._inbox.put((sent.id, replies[0]))
-                    return
-                if time.monotonic() > sent.deadline + 5.0:
-                    self._inbox.put((sent.id, None))
-                    return
-                with self._poll_now:
-                    self._poll_now.wait(poll)
-        finally:
-            self._watched.discard(sent.id)
+        """Return the replies that have arrived; a remote grid may wait for the first of them."""
+        if self._watchers is not None:
+            return self._watchers.take(wait)
+        return list(self.grid.pull_messages(list(self._owed))) if self._owed else []
 
     def _reply_or_absence(
         self, message: Message, replies: dict[str, Message], limit: float
@@ -228,8 +163,7 @@ class DeadlineGrid(GridWrapper):
             return absent_reply(
                 message, Absence.NOT_SENT, "the SuperLink did not accept the message"
             )
-        since = owed.pulling_since
-        if since is not None and time.monotonic() - since > _UPLOADING:
+        if self._watchers is not None and self._watchers.is_blocked(owed.id):
             return absent_reply(message, Absence.UPLOADING, f"still uploading after {limit:g} s")
         return absent_reply(message, Absence.LATE, f"no reply within {limit:g} s")
 
@@ -237,7 +171,7 @@ class DeadlineGrid(GridWrapper):
         """Forget the messages of earlier rounds: their replies are no longer wanted."""
         now = time.monotonic()
         overdue = [owed.id for owed in self._owed.values() if now >= owed.deadline]
-        if overdue and self._never_blocks:
+        if overdue and self._watchers is None:
             list(self.grid.pull_messages(overdue))  # a reply that is never pulled is never freed
         for sent_id in overdue:
             del self._owed[sent_id]

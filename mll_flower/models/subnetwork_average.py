@@ -53,7 +53,8 @@ class SubnetworkAverage:
     Parameters
     ----------
     model : Flat or None
-        z(d); None if nobody arrived or the average is not finite: the hub keeps its model.
+        z(d); None if nobody arrived, if those who did weigh nothing, or if the average is not
+        finite: the hub keeps its model.
     absent : dict
         Place of each absent worker, counted from 0 in the order of the weights -> why.
     """
@@ -81,7 +82,7 @@ def subnetwork_average(
     sent : Model
         y(d), the model that the hub sent.
     weights : Sequence[float]
-        w(i) of each worker, or shares in that proportion.
+        w(i) of each worker, or shares in that proportion; 0 for one that weighs nothing.
     model_of : callable
         ``model_of(place)``: the model of the worker at this place (0, 1, ...), valid until the
         next call; raises `WorkerAbsent` if there is none. A second call gives the same model.
@@ -109,7 +110,7 @@ def subnetwork_average(
                 absent[place] = NOT_FINITE
                 continue
             total.add(model, factor)
-        if len(absent) == len(weights):
+        if not any(w for place, w in enumerate(weights) if place not in absent):
             return SubnetworkAverage(None, absent)
         if absent_rule == "renormalise" and len(absent) > absent_before:
             continue  # the factors of those who arrived have changed
@@ -145,13 +146,14 @@ def absent_factors(
     -------
     tuple[list[float], float]
         Factors of the arrived models, in order, and of the model that the hub sent.
-        When nobody arrived the hub's model stays, under either rule.
+        When nobody arrived, or only workers that weigh nothing, the hub's model stays, under
+        either rule.
     """
     if absent_rule not in ABSENT_RULES:
         raise ValueError(f"absent={absent_rule!r}: choose one of {', '.join(ABSENT_RULES)}")
     present = [w for w, here in zip(weights, arrived, strict=True) if here]
-    if not present:
-        return [], 1.0
+    if not any(present):
+        return [0.0] * len(present), 1.0
     if absent_rule == "renormalise":
         total = sum(present)
         return [w / total for w in present], 0.0

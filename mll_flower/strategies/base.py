@@ -7,35 +7,54 @@ what comes back, and after every q rounds mixes with its neighbours.
 
 from __future__ import annotations
 
-import copy
 import random
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from logging import WARNING
+from dataclasses import replace
+from functools import partial
+from logging import INFO, WARNING
 from typing import Any
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.app.typing import ConfigRecordValues
 from flwr.serverapp import Grid
-from flwr.serverapp.strategy import FedAvg, Result, Strategy
 from flwr.supercore import log
 from numpy.typing import NDArray
 
 from mll_flower.algorithm.schedule import check_periods
 from mll_flower.grids.deadline import DeadlineGrid
-from mll_flower.models.layout import Flat, Layout
+from mll_flower.models.layout import Flat
 from mll_flower.models.subnetwork_average import ABSENT_RULES, AbsentRule
 from mll_flower.models.sums import distance, sum_models
+from mll_flower.strategies.arguments import (
+    check_choice,
+    check_fedavg_arguments,
+    check_function,
+    check_seconds,
+)
+from mll_flower.strategies.asked import AskedNodes, expire_late
+from mll_flower.strategies.evaluators import (
+    EVALUATED_MODELS,
+    EvaluatedModel,
+    Evaluators,
+    sample_size,
+)
+from mll_flower.strategies.history import History
 from mll_flower.strategies.hub import Hub
-from mll_flower.strategies.inner_strategy import inner_train_messages, lower_node_minimums
-from mll_flower.strategies.reports import HubRound, RoundReport
+from mll_flower.strategies.hub_models import HubModelsStrategy
+from mll_flower.strategies.inner_strategy import (
+    InnerStrategy,
+    inner_train_messages,
+    lower_node_minimums,
+)
+from mll_flower.strategies.metrics import MetricsFunction, average_metrics
+from mll_flower.strategies.reports import HubMetrics, HubRound, MultiLevelResult, RoundReport
 
-MetricsFunction = Callable[[list[RecordDict], str], MetricRecord]
 WorkerConfig = Callable[[int, int], Mapping[str, ConfigRecordValues]]
 
 
-class HubRoundsStrategy(FedAvg):
+class HubRoundsStrategy(HubModelsStrategy):
     """Rounds of one or more hubs; subclasses decide how nodes join hubs and how hubs mix.
 
     Arguments that are not listed here are those of `MultiLevelStrategy`.
@@ -59,40 +78,41 @@ class HubRoundsStrategy(FedAvg):
         q: int,
         deadline: float | None,
         absent: AbsentRule,
-        inner_strategy: Strategy | None,
+        inner_strategy: InnerStrategy | None,
         worker_config: WorkerConfig | None,
         on_round: Callable[[RoundReport], None] | None,
         node_timeout: float,
         weighted_by_key: str | None,
+        evaluate: EvaluatedModel = "averaged",
         weights_given: bool = False,
         **fedavg: Any,
     ) -> None:
-        super().__init__(weighted_by_key=weighted_by_key or "num-examples", **fedavg)
+        check_fedavg_arguments({**fedavg, "weighted_by_key": weighted_by_key})
         check_periods(1 if tau is None else tau, q)
-        if slot is not None and not slot > 0:
-            raise ValueError(f"slot={slot}: must be a positive number of seconds")
+        if slot is not None:
+            check_seconds("slot", slot)
         if slot is not None and tau is None:
             raise ValueError(f"slot={slot} without tau: give tau, the number of slots in a round")
-        if absent not in ABSENT_RULES:
-            raise ValueError(f"absent={absent!r}: choose one of {', '.join(ABSENT_RULES)}")
-        if deadline is not None and not deadline > 0:
-            raise ValueError(f"deadline={deadline}: must be a positive number of seconds")
-        self.number_of_hubs = hubs
+        check_choice("absent", absent, ABSENT_RULES)
+        check_choice("evaluate", evaluate, EVALUATED_MODELS)
+        if deadline is not None:
+            check_seconds("deadline", deadline)
+        check_seconds("node_timeout", node_timeout, zero=True)
+        check_function("worker_config", worker_config, "a function of a worker and a round")
+        check_function("on_round", on_round, "a function of a RoundReport")
+        super().__init__(hubs, absent, inner_strategy, weighted_by_key, weights_given, **fedavg)
         self.tau = tau
         self.slot = slot
         self.q = q
         self.deadline = deadline
-        self.absent: AbsentRule = absent
-        self.inner_strategy = inner_strategy
         self.worker_config = worker_config
         self.on_round = on_round
         self.node_timeout = node_timeout
-        self.equal_weights = weighted_by_key is None  # of models and of metrics
-        self.weights_in_replies = not self.equal_weights and not weights_given
-        self.hubs: list[Hub] = []
-        self.round = 0
+        self.evaluate: EvaluatedModel = evaluate
         self.worker_of: dict[int, int] = {}  # node id -> worker number
-        self._restored_models: list[Flat] | None = None
+        self._asked = AskedNodes()  # in the present round
+        self._evaluators = Evaluators(min(deadline or node_timeout, node_timeout))
+        self._history = History()
 
     @abstractmethod
     def _update_workers(self, grid: Grid) -> None:
@@ -101,6 +121,34 @@ class HubRoundsStrategy(FedAvg):
     @abstractmethod
     def _mix(self) -> tuple[dict[str, str], dict[str, float]]:
         """Mix the hubs' models; return ``silent`` and ``column`` of the `RoundReport`."""
+
+    def _settings(self) -> dict[str, object]:
+        """Return what was set, beside the arguments of FedAvg; None for what was not."""
+        inner = self.inner_strategy
+        return {
+            "q": self.q,
+            "tau": self.tau,
+            "slot": self.slot,
+            "deadline": self.deadline,
+            "absent": self.absent,
+            "inner_strategy": inner and type(self._inner_strategies[0]).__name__,
+            "evaluate": self.evaluate,
+            "node_timeout": self.node_timeout,
+            "worker_config": self.worker_config and "given",
+            "on_round": self.on_round and "given",
+        }
+
+    def summary(self) -> None:
+        """Log all settings of the strategy."""
+        log(INFO, "\t├──> Multi-level:")
+        for name, value in self._settings().items():
+            if value is not None:
+                log(INFO, "\t│\t├── %s: %s", name, value)
+        if self.equal_weights:
+            log(INFO, "\t│\t├── weights: all equal, whatever the replies say")
+        elif not self.weights_in_replies:
+            log(INFO, "\t│\t├── weights: those of the network, whatever the replies say")
+        super().summary()
 
     def start(
         self,
@@ -111,13 +159,37 @@ class HubRoundsStrategy(FedAvg):
         train_config: ConfigRecord | None = None,
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
-    ) -> Result:
-        """Run Flower's own loop on a grid whose rounds end at the deadline."""
+    ) -> MultiLevelResult:
+        """Run Flower's own loop on a grid whose rounds end at the deadline.
+
+        Parameters
+        ----------
+        grid : Grid
+            The nodes.
+        initial_arrays : ArrayRecord
+            The model to start from. A strategy that has run before goes on from its hubs' models
+            if this is the model that it returned last, and starts afresh from any other one.
+            After `restore` it says only what the model looks like.
+        num_rounds, timeout, train_config, evaluate_config, evaluate_fn
+            As in Flower's ``Strategy.start``.
+
+        Raises
+        ------
+        RuntimeError
+            If no hub got a new model in any round.
+        """
         timeout = min(timeout, self.deadline or timeout)
         if not isinstance(grid, DeadlineGrid):
             grid = DeadlineGrid(grid, timeout)
-        return super().start(
+        self._history = History()
+        result = super().start(
             grid, initial_arrays, num_rounds, timeout, train_config, evaluate_config, evaluate_fn
+        )
+        self._check_run(self._history)
+        return MultiLevelResult(
+            **vars(result),
+            train_metrics_hubs=self._history.train_metrics,
+            evaluate_metrics_hubs=self._history.evaluate_metrics,
         )
 
     def configure_train(
@@ -126,8 +198,7 @@ class HubRoundsStrategy(FedAvg):
         """Return the messages with which every hub sends its model to its own workers."""
         if self.fraction_train == 0.0:
             return []
-        if not self.hubs:
-            self._make_hubs(arrays)
+        self._adopt(arrays, first=server_round == 1)
         self._update_workers(grid)
         self.round += 1
         config = ConfigRecord({**config, "server-round": server_round, "round": self.round})
@@ -135,7 +206,13 @@ class HubRoundsStrategy(FedAvg):
             config["tau"] = self.tau
         if self.slot is not None:
             config["slot-seconds"] = self.slot
-        return [message for hub in self.hubs for message in self._messages(hub, config, grid)]
+        messages = []
+        for hub, record in zip(self.hubs, self.hub_models(), strict=True):
+            messages += self._messages(hub, record, config, grid)
+        # A DeadlineGrid returns a reply for every message; any other may return fewer.
+        complete = isinstance(grid, DeadlineGrid)
+        self._asked = AskedNodes() if complete else AskedNodes(messages)
+        return expire_late(messages, self.deadline, grid)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -144,59 +221,57 @@ class HubRoundsStrategy(FedAvg):
         if not self.hubs:
             return None, None
         results = self._average_in_hubs(replies)
-        u = self.averaged_model()
-        spread = np.array([distance(hub.model, u) for hub in self.hubs])
-        mixes = self.round % self.q == 0
-        silent, column = self._mix() if mixes else ({}, {})
-        if self.on_round is not None:
-            self.on_round(RoundReport(self.round, mixes, results, spread, silent, column))
         contents = [a.message.content for result in results for a in result.arrived]
         metrics = self._average_metrics(contents, self.train_metrics_aggr_fn)
-        return self.hubs[0].layout.record(self.averaged_model()), metrics
+        results = [self._with_metrics(result, metrics) for result in results]
+        self._history.train_metrics[server_round] = [result.metrics for result in results]
+        self._mix_and_report(results)
+        del results
+        u = self.hubs[0].layout.record(self.averaged_model())
+        self._last.remember(u)
+        return u, metrics
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Return the messages with which nodes are asked to evaluate; never wait for ever."""
+        if self.fraction_evaluate == 0.0:
+            return []
+        config["server-round"] = server_round
+        minimum = max(self.min_available_nodes, self.min_evaluate_nodes)
+        nodes = self._evaluators.connected(grid, minimum)
+        asked: list[tuple[ArrayRecord, list[int]]] = [(arrays, nodes)]
+        if self.evaluate == "hub" and self.hubs:
+            members = [[node for node in nodes if node in hub.nodes] for hub in self.hubs]
+            asked = list(zip(self.hub_models(arrays), members, strict=True))
+        messages = []
+        for model, own in asked:
+            wanted = sample_size(len(own), self.fraction_evaluate, self.min_evaluate_nodes)
+            record = RecordDict({self.arrayrecord_key: model, self.configrecord_key: config})
+            messages += [
+                Message(record, node, MessageType.EVALUATE) for node in random.sample(own, wanted)
+            ]
+        return expire_late(messages, self.deadline, grid)
 
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
-        """Average the metrics of an evaluation, as FedAvg does."""
-        if not self.equal_weights:
-            return super().aggregate_evaluate(server_round, replies)
+        """Average the metrics of an evaluation: of all nodes, as FedAvg does, and of each hub."""
         usable, _ = self._check_and_log_replies(replies, is_train=False, validate=False)
+        if not usable:
+            return None
         contents = [reply.content for reply in usable]
-        return self._average_metrics(contents, self.evaluate_metrics_aggr_fn)
-
-    def averaged_model(self) -> Flat:
-        """Return u: the sum of the hubs' models, weighted by their shares b(d)."""
-        b = self.shares().tolist()
-        return sum_models([hub.model for hub in self.hubs], b) if len(b) > 1 else self.hubs[0].model
-
-    def shares(self) -> NDArray[np.float64]:
-        """Return b(d): each hub's share of all weights."""
-        weights = np.array([hub.weight for hub in self.hubs])
-        return np.asarray(weights / weights.sum())
-
-    def restore(self, round: int, models: Sequence[Flat]) -> None:
-        """Continue an earlier run.
-
-        Parameters
-        ----------
-        round : int
-            The last round of that run.
-        models : Sequence[Flat]
-            The hubs' models after it.
-        """
-        if len(models) != self.number_of_hubs:
-            raise ValueError(f"{len(models)} models for {self.number_of_hubs} hubs: give one each")
-        self.round = round
-        self._restored_models = list(models)
-
-    def _make_hubs(self, arrays: ArrayRecord) -> None:
-        layout = Layout.of(arrays)
-        initial = layout.flatten(arrays)
-        key = self.weighted_by_key if self.weights_in_replies else None
-        for d in range(self.number_of_hubs):
-            model = self._restored_models[d] if self._restored_models else initial
-            inner_strategy = copy.deepcopy(self.inner_strategy)
-            self.hubs.append(Hub(layout, model, key, self.absent, inner_strategy))
+        metrics = self._average_metrics(contents, self.evaluate_metrics_aggr_fn)
+        of_hubs: HubMetrics = []
+        for hub in self.hubs:
+            own = [r.content for r in usable if r.metadata.src_node_id in set(hub.nodes)]
+            one = len(self.hubs) == 1 and len(own) == len(usable)
+            of_hubs.append(
+                metrics if one else self._average_metrics(own, self.evaluate_metrics_aggr_fn)
+            )
+        self._history.evaluation[:] = of_hubs  # that of the RoundReport, too
+        self._history.evaluate_metrics[server_round] = of_hubs
+        return metrics
 
     def _change_workers(
         self, joined: Mapping[int, tuple[int, int]], left: Iterable[int] = ()
@@ -209,13 +284,14 @@ class HubRoundsStrategy(FedAvg):
         for hub in self.hubs:
             remaining = [node for node in hub.nodes if node not in removed]
             hub.nodes = sorted(remaining, key=self.worker_of.__getitem__)
-            lower_node_minimums(hub.inner_strategy, self.inner_strategy, len(hub.nodes))
+            lower_node_minimums(hub.inner_strategy, hub.inner_minimums, len(hub.nodes))
 
-    def _messages(self, hub: Hub, config: ConfigRecord, grid: Grid) -> list[Message]:
+    def _messages(
+        self, hub: Hub, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> list[Message]:
         """Return the messages with which one hub starts a round."""
         if not hub.nodes:
             return []
-        arrays = hub.layout.record(hub.model)
         # One copy per hub: Flower's strategies write into the config that they are given.
         config = ConfigRecord(dict(config))
         if hub.inner_strategy is not None:
@@ -243,12 +319,14 @@ class HubRoundsStrategy(FedAvg):
     def _average_in_hubs(self, replies: Iterable[Message]) -> list[HubRound]:
         hub_of = {node: d for d, hub in enumerate(self.hubs) for node in hub.nodes}
         received: list[list[Message]] = [[] for _ in self.hubs]
+        replies = list(replies)
         for reply in replies:
             if reply.metadata.src_node_id in hub_of:
                 received[hub_of[reply.metadata.src_node_id]].append(reply)
+        missing = self._asked.without_reply(replies)
         results = []
         for d, (hub, messages) in enumerate(zip(self.hubs, received, strict=True)):
-            results.append(hub.average(self.round, messages))
+            results.append(hub.average(self.round, messages, missing))
             for absent in results[-1].absent:
                 log(
                     WARNING,
@@ -262,30 +340,40 @@ class HubRoundsStrategy(FedAvg):
                 )
         known = [weight for hub in self.hubs for weight in hub.weights.values()]
         for hub in self.hubs:
-            hub.usual_weight = sum(known) / len(known) if known else 1.0
+            hub.usual_weight = sum(known) / len(known) if any(known) else 1.0
         return results
+
+    def _mix_and_report(self, results: list[HubRound]) -> None:
+        """Mix if that is due, and report the round."""
+        z, b = [hub.model for hub in self.hubs], self.shares().tolist()
+        mixes = self.round % self.q == 0
+        silent, column = self._mix() if mixes else ({}, {})
+        met = sum(weight > 0 for weight in column.values()) > 1
+        trained = any(hub.has_new_model for hub in self.hubs)
+        evaluation = self._history.add_round(self.round, results, trained, met)
+        if self.on_round is not None:
+            measure = partial(_spread, z, b)
+            report = RoundReport(self.round, mixes, results, measure, silent, column, evaluation)
+            self.on_round(report)
 
     def _average_metrics(
         self, contents: list[RecordDict], average: MetricsFunction
     ) -> MetricRecord | None:
-        """Average metrics; return None if they cannot be averaged, which never stops a run."""
-        key = self.weighted_by_key
-        if self.equal_weights:
-            contents = [_with_weight_one(content, key) for content in contents]
-        records = [list(content.metric_records.values()) for content in contents]
-        if not records or not all(len(r) == 1 and key in r[0] for r in records):
-            return None
-        kinds = {
-            tuple(sorted((k, len(v) if isinstance(v, list) else 0) for k, v in r[0].items()))
-            for r in records
-        }
-        if len(kinds) > 1:
-            log(WARNING, "Metrics are not averaged, because replies have different ones: %s", kinds)
-            return None
-        return average(contents, key)
+        return average_metrics(contents, self.weighted_by_key, average, self.equal_weights)
+
+    def _with_metrics(self, result: HubRound, of_all: MetricRecord | None) -> HubRound:
+        """Return a hub's round with the average of the metrics of its workers."""
+        if len(self.hubs) == 1:
+            return replace(result, metrics=of_all)
+        contents = [arrival.message.content for arrival in result.arrived]
+        return replace(result, metrics=self._average_metrics(contents, self.train_metrics_aggr_fn))
+
+    def _check_run(self, history: History) -> None:
+        """Raise RuntimeError at the end of a run that has changed no model."""
+        history.check()
 
 
-def _with_weight_one(content: RecordDict, key: str) -> RecordDict:
-    """Return a reply's content with 1 as the weight in its metrics."""
-    metrics = {k: MetricRecord({**m, key: 1}) for k, m in content.metric_records.items()}
-    return RecordDict({**content, **metrics})
+def _spread(models: Sequence[Flat], shares: Sequence[float]) -> NDArray[np.float64]:
+    """Return the distance of each hub's model from their average."""
+    u = sum_models(models, shares) if len(models) > 1 else models[0]
+    return np.array([distance(model, u) for model in models])

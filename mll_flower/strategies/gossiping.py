@@ -14,7 +14,6 @@ from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
-from flwr.serverapp.strategy import Strategy
 from flwr.supercore import log
 
 from mll_flower.gossip import Gossip, Snapshot, mix_with_neighbours
@@ -22,7 +21,10 @@ from mll_flower.grids.node_identity import wait_for_nodes
 from mll_flower.models.layout import Layout
 from mll_flower.models.subnetwork_average import AbsentRule
 from mll_flower.models.sums import sum_models
+from mll_flower.strategies.arguments import check_kind, check_seconds, check_whole
 from mll_flower.strategies.base import HubRoundsStrategy, WorkerConfig
+from mll_flower.strategies.history import History
+from mll_flower.strategies.inner_strategy import InnerStrategy
 from mll_flower.strategies.reports import RoundReport
 
 
@@ -71,13 +73,17 @@ class GossipingHubStrategy(HubRoundsStrategy):
         slot: float | None = None,
         deadline: float | None = None,
         absent: AbsentRule = "keep",
-        inner_strategy: Strategy | None = None,
+        inner_strategy: InnerStrategy | None = None,
         worker_config: WorkerConfig | None = None,
         on_round: Callable[[RoundReport], None] | None = None,
         node_timeout: float = 300.0,
         weighted_by_key: str | None = "num-examples",
         **fedavg: Any,
     ) -> None:
+        check_kind("gossip", gossip, Gossip, "a Gossip, such as InProcessGossip(...)")
+        check_seconds("gossip_deadline", gossip_deadline)
+        if rounds is not None:
+            check_whole("rounds", rounds, 0)
         super().__init__(
             1,
             tau=tau,
@@ -170,6 +176,22 @@ class GossipingHubStrategy(HubRoundsStrategy):
             self.round = ahead * self.q
         self._neighbour_mixing = None
         return result
+
+    def _check_run(self, history: History) -> None:
+        # A hub that has come back may have only a few rounds left, and no worker in them.
+        if not self._resumed:
+            super()._check_run(history)
+
+    def _settings(self) -> dict[str, object]:
+        column = None if self.mixing_column is None else dict(self.mixing_column)
+        return {
+            "hub": self.gossip.hub,
+            "neighbours": ", ".join(self.gossip.neighbours),
+            "gossip_deadline": self.gossip_deadline,
+            "rounds": self.rounds,
+            "mixing_column": column,
+            **super()._settings(),
+        }
 
     def _make_hubs(self, arrays: ArrayRecord) -> None:
         super()._make_hubs(arrays)

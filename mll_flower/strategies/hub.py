@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from logging import WARNING
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, Message, MetricRecord
 from flwr.serverapp.strategy import Strategy
+from flwr.supercore import log
 
 from mll_flower.grids.absences import Absence, absence_of
 from mll_flower.models.layout import Flat, Layout, Vector, array_view
@@ -24,7 +26,7 @@ from mll_flower.models.subnetwork_average import (
     subnetwork_average,
 )
 from mll_flower.models.sums import RecordSum, is_finite, sum_models
-from mll_flower.strategies.inner_strategy import restore_dtypes
+from mll_flower.strategies.inner_strategy import node_minimums, restore_dtypes
 from mll_flower.strategies.reports import Absent, Arrival, HubRound
 
 Record = Mapping[str, Array | Vector]
@@ -63,17 +65,24 @@ class Hub:
         self.weighted_by_key = weighted_by_key
         self.absent_rule = absent
         self.inner_strategy = inner_strategy
+        self.inner_minimums = node_minimums(inner_strategy)
+        self.has_new_model = False  # whether the last round changed it
         self.nodes: list[int] = []
         self.weights: dict[int, float] = {}
         self.usual_weight = 1.0  # the network's mean weight, for a hub that knows no worker's
-        self._weight = 1.0
+        self._weight: float | None = None  # the last sum that was positive
 
     @property
     def weight(self) -> float:
-        """Sum of the workers' weights; a hub that has lost all its workers keeps the last sum."""
-        if self.nodes:
-            self._weight = sum(self.weight_of(node) for node in self.nodes)
-        return self._weight
+        """Sum of the workers' weights, always positive.
+
+        A hub that has lost all its workers, or whose workers all weigh nothing, keeps its last
+        sum; if it never had one, it counts as one worker of the usual weight.
+        """
+        total = sum(self.weight_of(node) for node in self.nodes)
+        if total > 0:
+            self._weight = total
+        return self.usual_weight if self._weight is None else self._weight
 
     def weight_of(self, node: int) -> float:
         """Return w(i); for a worker whose weight is not known yet, the mean of the known ones."""
@@ -81,20 +90,35 @@ class Hub:
             return self.weights[node]
         return sum(self.weights.values()) / len(self.weights) if self.weights else self.usual_weight
 
-    def average(self, round: int, replies: Iterable[Message]) -> HubRound:
+    def average(
+        self,
+        round: int,
+        replies: Iterable[Message],
+        missing: Mapping[int, Absent] | None = None,
+    ) -> HubRound:
         """Set the hub's model to z(d), the average of the replies of the workers it asked.
 
         A worker that was not asked (because of sampling) has no part in the round. One that
-        was asked and sent nothing usable is absent. If nobody arrives, or no average can be
-        used, the hub keeps its model.
+        was asked and sent nothing usable is absent. If nobody arrives, if those who arrive weigh
+        nothing, or if no average can be used, the hub keeps its model.
+
+        Parameters
+        ----------
+        round : int
+            The number of the round.
+        replies : Iterable[Message]
+            The replies of the hub's workers, some of which may be errors.
+        missing : Mapping[int, Absent], optional
+            Nodes of the network that were asked, but for which there is no reply.
         """
         reply_of = {reply.metadata.src_node_id: reply for reply in replies}
+        missing = missing or {}
         # In the hub's order, whatever that of the replies: sums are then the same to the bit.
-        asked = [node for node in self.nodes if node in reply_of]
+        asked = [node for node in self.nodes if node in reply_of or node in missing]
         arrived: dict[int, Arrival] = {}
         absent: dict[int, Absent] = {}
         for node in asked:
-            result = self._read(reply_of[node])
+            result = self._read(reply_of[node]) if node in reply_of else missing[node]
             if isinstance(result, Arrival):
                 arrived[node] = result
             else:
@@ -105,6 +129,7 @@ class Hub:
             average, dropped = self._inner_aggregate(self.inner_strategy, round, asked, arrived)
         for node, why in dropped.items():
             absent.setdefault(node, Absent(node, Absence.NOT_FINITE, why))
+        self.has_new_model = average is not None
         if average is not None:
             self.model = average
         return HubRound(
@@ -148,12 +173,16 @@ class Hub:
             if not is_finite(self.layout.flatten(arrival.arrays))
         }
         usable = [node for node in asked if node in arrived and node not in dropped]
-        if not usable:
+        if not any(self.weight_of(node) for node in usable):
             return None, dropped
         weights = [self.weight_of(node) for node in asked]
         _, kept = absent_factors(weights, [node in usable for node in asked], self.absent_rule)
-        arrays, _ = strategy.aggregate_train(round, [arrived[node].message for node in usable])
+        try:
+            arrays, _ = strategy.aggregate_train(round, [arrived[node].message for node in usable])
+        except ZeroDivisionError:  # all weigh nothing by the metric that the strategy goes by
+            arrays = None
         if arrays is None:
+            log(WARNING, "Round %d: %s returned no model", round, type(strategy).__name__)
             return None, dropped
         average = self.layout.flatten(restore_dtypes(self.layout, arrays))
         if kept:
@@ -171,8 +200,11 @@ class Hub:
         if len(content.array_records) != 1:
             count = len(content.array_records)
             return Absent(node, Absence.NO_MODEL, f"{count} ArrayRecords, expected one")
-        arrays = next(iter(content.array_records.values()))
-        mismatch = self.layout.mismatch(arrays) or _unreadable(arrays)
+        key, arrays = next(iter(content.array_records.items()))
+        mismatch = _unreadable(arrays)
+        if not mismatch and (cast := _with_model_dtypes(self.layout, arrays)) is not arrays:
+            content[key] = arrays = cast  # in the reply, too, which an inner strategy reads
+        mismatch = mismatch or self.layout.mismatch(arrays)
         if mismatch:
             return Absent(node, Absence.WRONG_SHAPE, mismatch)
         metrics = next(iter(content.metric_records.values()), MetricRecord())
@@ -181,8 +213,8 @@ class Hub:
                 why = f"{len(content.metric_records)} MetricRecords, expected one with the weight"
                 return Absent(node, Absence.NO_WEIGHT, why)
             weight = metrics.get(self.weighted_by_key)
-            if not isinstance(weight, (int, float)) or not 0 < weight < math.inf:
-                why = f"metric {self.weighted_by_key!r} is {weight!r}, expected a positive number"
+            if not isinstance(weight, (int, float)) or not 0 <= weight < math.inf:
+                why = f"metric {self.weighted_by_key!r} is {weight!r}, expected a number from 0 on"
                 return Absent(node, Absence.NO_WEIGHT, why)
             self.weights[node] = weight
         return Arrival(node, arrays, metrics, reply)
@@ -193,9 +225,32 @@ def _unreadable(arrays: ArrayRecord) -> str | None:
     for name, array in arrays.items():
         try:
             vector = array_view(array)
-        except (ValueError, SyntaxError, IndexError) as error:
+            claimed = np.dtype(array.dtype).newbyteorder("=")  # `array_view` converts to it
+        except (TypeError, ValueError, SyntaxError, IndexError) as error:
             return f"{name!r} cannot be read: {error}"
-        claimed = np.dtype(array.dtype).newbyteorder("=")  # `array_view` converts to it
         if vector.dtype != claimed or vector.size != math.prod(array.shape):
             return f"{name!r} holds {vector.size} {vector.dtype}, not {array.shape} {array.dtype}"
     return None
+
+
+def _with_model_dtypes(layout: Layout, arrays: ArrayRecord) -> ArrayRecord:
+    """Return a worker's model with floats in the model's dtypes; the same record if they are."""
+    other = {
+        name: np.dtype(dtype)
+        for name, dtype in zip(layout.names, layout.dtypes, strict=True)
+        if name in arrays and arrays[name].dtype != dtype
+    }
+    other = {
+        name: dtype
+        for name, dtype in other.items()
+        if dtype.kind == "f" and np.dtype(arrays[name].dtype).kind == "f"
+    }
+    if not other:
+        return arrays
+    with np.errstate(over="ignore"):  # too large a number becomes an infinity: not finite
+        return ArrayRecord(
+            {
+                name: Array(array.numpy().astype(other[name])) if name in other else array
+                for name, array in arrays.items()
+            }
+        )

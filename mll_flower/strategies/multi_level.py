@@ -10,14 +10,13 @@ and what is evaluated, is the averaged model u.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from logging import INFO, WARNING
+from logging import WARNING
 from pathlib import Path
 from typing import Any
 
 import networkx as nx
 import numpy as np
 from flwr.serverapp import Grid
-from flwr.serverapp.strategy import Strategy
 from flwr.supercore import log
 from numpy.typing import NDArray
 
@@ -27,7 +26,11 @@ from mll_flower.algorithm.network import HubNetwork
 from mll_flower.grids.node_identity import ask_identity, wait_for_nodes
 from mll_flower.models.hub_mixing import mix_models
 from mll_flower.models.subnetwork_average import AbsentRule
-from mll_flower.strategies.base import HubRoundsStrategy, MetricsFunction, WorkerConfig
+from mll_flower.strategies.arguments import check_kind, check_whole
+from mll_flower.strategies.base import HubRoundsStrategy, WorkerConfig
+from mll_flower.strategies.evaluators import EvaluatedModel
+from mll_flower.strategies.inner_strategy import InnerStrategy
+from mll_flower.strategies.metrics import MetricsFunction
 from mll_flower.strategies.reports import RoundReport
 
 Assign = str | Callable[[int], int]
@@ -63,15 +66,18 @@ class MultiLevelStrategy(HubRoundsStrategy):
     absent : {"keep", "renormalise"}
         Whether the shares of absent workers stay with the model that their hub sent, or the
         shares of the others are scaled up.
-    inner_strategy : Strategy, optional
+    inner_strategy : Strategy or callable, optional
         A strategy of Flower's that aggregates inside each hub, in place of the weighted
-        average; each hub gets a copy with its own state.
+        average; each hub gets a copy with its own state. Or a function that makes the strategy
+        of a hub, ``lambda hub: ...``, for one that cannot be copied or differs between hubs.
     worker_config : callable, optional
         ``worker_config(worker, round)``: config for one worker's message alone.
     on_round : callable, optional
         Called with a `RoundReport` after each round.
     node_timeout : float
         Seconds to wait for nodes to connect, and for them to answer which hub they belong to.
+    evaluate : {"averaged", "hub"}
+        What the nodes evaluate: the averaged model u, or each node the model of its own hub.
     fraction_train, fraction_evaluate, min_train_nodes, min_evaluate_nodes, \
 min_available_nodes, weighted_by_key, arrayrecord_key, configrecord_key, \
 train_metrics_aggr_fn, evaluate_metrics_aggr_fn
@@ -93,10 +99,11 @@ train_metrics_aggr_fn, evaluate_metrics_aggr_fn
         q: int = 1,
         deadline: float | None = None,
         absent: AbsentRule = "keep",
-        inner_strategy: Strategy | None = None,
+        inner_strategy: InnerStrategy | None = None,
         worker_config: WorkerConfig | None = None,
         on_round: Callable[[RoundReport], None] | None = None,
         node_timeout: float = 300.0,
+        evaluate: EvaluatedModel = "averaged",
         fraction_train: float = 1.0,
         fraction_evaluate: float = 1.0,
         min_train_nodes: int = 2,
@@ -110,10 +117,16 @@ train_metrics_aggr_fn, evaluate_metrics_aggr_fn
     ) -> None:
         if (network is None) == (hubs is None):
             raise ValueError("give either network= or hubs= (with graph=), and not both")
-        if isinstance(assign, str) and assign != "even" and not assign.startswith("node-config:"):
+        if network is not None:
+            check_kind("network", network, HubNetwork, "a HubNetwork, as HubNetwork.build(...)")
+        if hubs is not None:
+            check_whole("hubs", hubs, 1)
+        check_kind("graph", graph, (str, Path, nx.Graph), "a name, a file or a networkx.Graph")
+        check_kind("mixing", mixing, (str, Path), "the name of a rule, or a file with H")
+        if callable(assign) == isinstance(assign, type) and (
+            assign != "even" and not str(assign).startswith("node-config:")
+        ):
             raise ValueError(f"assign={assign!r}: give 'even', 'node-config:KEY' or a function")
-        if hubs is not None and hubs < 1:
-            raise ValueError(f"hubs={hubs}: there must be at least one")
         if workers is not None:
             _check_workers(workers, network)
         self.network = network
@@ -129,6 +142,7 @@ train_metrics_aggr_fn, evaluate_metrics_aggr_fn
             worker_config=worker_config,
             on_round=on_round,
             node_timeout=node_timeout,
+            evaluate=evaluate,
             weighted_by_key=weighted_by_key,
             weights_given=network is not None,
             fraction_train=fraction_train,
@@ -152,18 +166,16 @@ train_metrics_aggr_fn, evaluate_metrics_aggr_fn
         elif not is_file(mixing):
             mixing_matrix(self.graph, np.full(len(self.graph), 1 / len(self.graph)), mixing)
 
-    def summary(self) -> None:
-        """Log the strategy's configuration."""
-        log(
-            INFO,
-            "\t├──> Multi-level: %d hubs, %d links, mixing %r every %d rounds, absent %r",
-            len(self.graph),
-            self.graph.number_of_edges(),
-            str(self.mixing),
-            self.q,
-            self.absent,
-        )
-        super().summary()
+    def _settings(self) -> dict[str, object]:
+        degrees = sorted({degree for _, degree in self.graph.degree})
+        return {
+            "hubs": self.number_of_hubs,
+            "graph": f"{self.graph.number_of_edges()} links, degrees {degrees}",
+            "mixing": self.mixing,
+            "workers": f"{self.network.workers} of a network" if self.network else None,
+            "assign": None if self.network else self.assign,
+            **super()._settings(),
+        }
 
     def mixing_matrix(self) -> NDArray[np.float64]:
         """Return H for the present shares; it is computed again only when they have changed."""
@@ -252,6 +264,7 @@ train_metrics_aggr_fn, evaluate_metrics_aggr_fn
 
 
 def _check_workers(workers: Mapping[int, int], network: HubNetwork | None) -> None:
+    check_kind("workers", workers, Mapping, "a mapping from node ids to worker numbers")
     if network is None:
         raise ValueError("workers= says which worker of a network a node is: give network= too")
     if sorted(workers.values()) != list(range(network.workers)):

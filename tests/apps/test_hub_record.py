@@ -45,7 +45,7 @@ def row_of(record: HubRecord, number: int, hub_round: HubRound, mixed: bool = Fa
         model={"float32": np.zeros(4, dtype=np.float32)}, weight=6.0, weight_of=WEIGHTS.__getitem__
     )
     silent, column = ({"b": "no answer"}, {"a": 1.0}) if mixed else ({}, {})
-    report = RoundReport(number, mixed, [hub_round], np.zeros(1), silent, column)
+    report = RoundReport(number, mixed, [hub_round], lambda: np.zeros(1), silent, column)
     strategy, grid = SimpleNamespace(hubs=[hub], q=2), SimpleNamespace(lasted=7.12345, late=-2.0)
     return record.row(report, strategy, grid, 0.1)  # type: ignore[arg-type]
 

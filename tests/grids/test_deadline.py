@@ -11,6 +11,7 @@ import pytest
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
+from mll_flower.grids._watchers import MOST
 from mll_flower.grids.absences import Absence, absence_of
 from mll_flower.grids.deadline import DeadlineGrid
 from mll_flower.grids.wrapper import GridWrapper
@@ -23,7 +24,7 @@ TOLERANCE = 20.0
 
 
 class Remote(GridWrapper):
-    """Flower's grid, treated as a remote one: each reply is pulled in a thread of its own."""
+    """Flower's grid, treated as a remote one: replies are pulled in other threads."""
 
 
 class Uploading(Remote):
@@ -251,3 +252,61 @@ def test_a_pull_that_fails_is_tried_again(nodes: Nodes) -> None:
 def test_impossible_times_are_refused(nodes: Nodes, seconds: float, poll: float) -> None:
     with pytest.raises(ValueError, match="must be positive"):
         DeadlineGrid(nodes.grid, seconds, poll)
+
+
+# --- Many nodes on a remote grid ---
+
+
+class Threads(Remote):
+    """Counts the threads that pull, and lets the pull of one node's reply block."""
+
+    def __init__(self, grid: Grid, uploading: int | None = None) -> None:
+        super().__init__(grid)
+        self.uploading, self.sent = uploading, {}
+        self.pulling: set[int] = set()
+        self.done = threading.Event()
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        asked = list(messages)
+        ids = list(super().push_messages(asked))
+        self.sent.update({m.metadata.message_id: m.metadata.dst_node_id for m in asked})
+        return ids
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        self.pulling.add(threading.get_ident())
+        # As Flower's grid: it asks for all replies at once, then waits for each one's arrays.
+        replies = list(super().pull_messages(list(message_ids)))
+        if any(r.metadata.src_node_id == self.uploading for r in replies):
+            self.done.wait(60)
+        return replies
+
+
+MANY = 2 * MOST + 5
+
+
+@pytest.fixture
+def many() -> Iterator[Nodes]:
+    def train(partition, arrays, config):
+        # All but the first answer late enough not to come in one pull with it.
+        time.sleep(0.0 if partition == 0 else 0.5)
+        return {"x": arrays["x"]}, {"round": int(config["round"])}
+
+    with Nodes(client_app(train), MANY) as nodes:
+        yield nodes
+
+
+def test_many_nodes_need_few_threads(many: Nodes) -> None:
+    inner = Threads(many.grid)
+    replies = DeadlineGrid(inner, 60.0, poll=0.02).send_and_receive(messages(many))
+    assert rounds_of(replies) == [1] * MANY
+    assert len(inner.pulling) <= MOST
+
+
+def test_an_upload_does_not_hold_up_the_other_nodes_of_its_thread(many: Nodes) -> None:
+    inner = Threads(many.grid, uploading=many.ids[0])
+    grid = DeadlineGrid(inner, 6.0, poll=0.02)
+    try:
+        replies = grid.send_and_receive(messages(many))
+        assert rounds_of(replies) == [Absence.UPLOADING] + [1] * (MANY - 1)
+    finally:
+        inner.done.set()

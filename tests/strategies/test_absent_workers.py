@@ -81,7 +81,6 @@ def mislabelled(arrays: ArrayRecord, **claims) -> RecordDict:
 
 BAD: dict[str, tuple[Callable[[ArrayRecord], RecordDict], str, str]] = {
     "no weight": (lambda a: reply(a), "no-weight", "'num-examples' is None"),
-    "weight of zero": (lambda a: reply(a, **{"num-examples": 0}), "no-weight", "is 0"),
     "negative weight": (lambda a: reply(a, **{"num-examples": -3}), "no-weight", "is -3"),
     "NaN weight": (lambda a: reply(a, **{"num-examples": np.nan}), "no-weight", "is nan"),
     "infinite weight": (lambda a: reply(a, **{"num-examples": np.inf}), "no-weight", "is inf"),
@@ -103,9 +102,9 @@ BAD: dict[str, tuple[Callable[[ArrayRecord], RecordDict], str, str]] = {
         r"\(1,\), expected \(3,\)",
     ),
     "another dtype": (
-        lambda a: with_array(a, "x", np.ones(3, np.float32)),
+        lambda a: with_array(a, "x", np.ones(3, np.int64)),
         "wrong-shape",
-        "float32, expected float64",
+        "int64, expected float64",
     ),
     "bytes of another shape": (mislabelled, "wrong-shape", "holds 1 float64"),
     "bytes that are no array": (
@@ -172,15 +171,17 @@ def test_a_hub_without_any_reply_keeps_its_model_and_its_share(absent: str) -> N
     np.testing.assert_allclose(unpack(result.arrays)["x"], 2.0)
 
 
-def test_if_all_are_absent_nothing_changes() -> None:
+def test_if_all_are_absent_from_a_round_it_changes_nothing() -> None:
     def train(partition, arrays, config):
-        raise RuntimeError("all broken")
+        if config["round"] == 2:
+            raise RuntimeError("all broken")
+        return {name: array + 1 for name, array in arrays.items()}, {"num-examples": 1}
 
     with Nodes(client_app(train), 4) as nodes:
         strategy = MultiLevelStrategy(hubs=2, fraction_evaluate=0.0)
         result = run(strategy, nodes, START, 2)
     for name, array in START.items():
-        np.testing.assert_array_equal(unpack(result.arrays)[name], array)
+        np.testing.assert_array_equal(unpack(result.arrays)[name], array + 1)
 
 
 @pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning")
@@ -190,12 +191,20 @@ def test_an_average_that_overflows_is_not_used() -> None:
     reports: list[RoundReport] = []
 
     def train(partition, arrays, config):
-        return {"x": np.full(2, largest, np.float16)}, {"num-examples": 1}
+        value = largest if config["round"] == 1 else 2
+        return {"x": np.full(2, value, np.float16)}, {"num-examples": 1}
 
     strategy = MultiLevelStrategy(hubs=1, on_round=reports.append, fraction_evaluate=0.0)
     with Nodes(client_app(train), 10) as nodes:
-        result = run(strategy, nodes, {"x": np.ones(2, np.float16)}, 1)
-    assert unpack(result.arrays)["x"].tolist() == [1, 1]
+        models: list[list[float]] = []
+        run(
+            strategy,
+            nodes,
+            {"x": np.ones(2, np.float16)},
+            2,
+            evaluate_fn=lambda number, arrays: models.append(unpack(arrays)["x"].tolist()),
+        )
+    assert models == [[1, 1], [1, 1], [2, 2]]
     assert [a.cause for a in reports[0].hubs[0].absent] == ["not-finite"] * 10
 
 

@@ -122,7 +122,7 @@ def unusable(kind: str) -> Message:
     arrays = record(START)
     metrics = MetricRecord({"num-examples": 2})
     if kind == "dtype":
-        arrays["x"] = Array(np.zeros(2, dtype=np.float32))
+        arrays["x"] = Array(np.zeros(2, dtype=np.int64))
     elif kind == "unreadable":
         arrays["x"] = Array("float64", (2,), "numpy.ndarray", b"not an array")
     elif kind == "size":
@@ -130,7 +130,7 @@ def unusable(kind: str) -> Message:
     elif kind == "NaN":
         arrays["x"] = Array(np.array([1.0, np.nan]))
     elif kind == "weight":
-        metrics["num-examples"] = 0
+        metrics["num-examples"] = -1
     content = RecordDict({"arrays": arrays, "metrics": metrics})
     if kind == "no model":
         content = RecordDict({"metrics": metrics})
@@ -139,11 +139,11 @@ def unusable(kind: str) -> Message:
 
 FAULTS = {
     "no model": ("no-model", "0 ArrayRecords"),
-    "dtype": ("wrong-shape", "dtype float32, expected float64"),
+    "dtype": ("wrong-shape", "dtype int64, expected float64"),
     "unreadable": ("wrong-shape", "'x' cannot be read"),
     "size": ("wrong-shape", "holds 3 float64"),
     "NaN": ("not-finite", "NaN or an infinity"),
-    "weight": ("no-weight", "'num-examples' is 0"),
+    "weight": ("no-weight", "'num-examples' is -1"),
 }
 
 

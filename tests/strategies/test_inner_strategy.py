@@ -23,6 +23,7 @@ from mll_flower.models.layout import Layout
 from mll_flower.strategies.inner_strategy import (
     inner_train_messages,
     lower_node_minimums,
+    node_minimums,
     restore_dtypes,
 )
 from tests.support.arrays import record
@@ -57,7 +58,7 @@ def minimums(strategy: FedAvg) -> tuple[int, int, int]:
 def test_minimums_are_lowered_to_the_number_of_nodes(nodes: int, expected) -> None:
     given = FedAvg(min_train_nodes=3, min_evaluate_nodes=2, min_available_nodes=5)
     own = copy.deepcopy(given)
-    lower_node_minimums(own, given, nodes)
+    lower_node_minimums(own, node_minimums(given), nodes)
     assert minimums(own) == expected
     assert minimums(given) == (3, 2, 5)
 
@@ -66,7 +67,7 @@ def test_minimums_rise_again_with_the_number_of_nodes() -> None:
     given = FedAvg(min_train_nodes=3)
     own = copy.deepcopy(given)
     for nodes in (1, 2, 5):
-        lower_node_minimums(own, given, nodes)
+        lower_node_minimums(own, node_minimums(given), nodes)
         assert own.min_train_nodes == min(3, nodes)
 
 
@@ -76,13 +77,13 @@ def test_minimums_of_wrapped_strategies_are_lowered() -> None:
     wrapped = DifferentialPrivacyClientSideFixedClipping(inner, 0.1, 1.0, num_sampled_clients=1)
     given = DifferentialPrivacyServerSideFixedClipping(wrapped, 0.1, 1.0, num_sampled_clients=1)
     own = copy.deepcopy(given)
-    lower_node_minimums(own, given, 1)
+    lower_node_minimums(own, node_minimums(given), 1)
     assert minimums(own.strategy.strategy) == (1, 1, 1)
     assert inner.min_train_nodes == 4
 
 
 def test_without_an_inner_strategy_there_is_nothing_to_lower() -> None:
-    lower_node_minimums(None, None, 1)  # must not raise
+    lower_node_minimums(None, node_minimums(None), 1)  # must not raise
 
 
 def test_only_the_hubs_own_nodes_get_messages() -> None:

@@ -225,7 +225,8 @@ def test_keys_and_metrics_functions_work_as_in_fedavg() -> None:
     )
     with Nodes(app, 4) as nodes:
         result = run(strategy, nodes, model("float32"), 1)
-    assert seen == [(4, "count")]
+    # Once for all workers, and once for each hub.
+    assert seen == [(4, "count"), (2, "count"), (2, "count")]
     assert result.train_metrics_clientapp[1] == {"mine": 1.0}
 
 

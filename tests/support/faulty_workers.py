@@ -75,7 +75,7 @@ class FaultyApp:
         elif self.fault is Fault.WRONG_SHAPE:
             arrays["linear.weight"] = weight.T
         elif self.fault is Fault.WRONG_DTYPE:
-            arrays["linear.weight"] = weight.astype(np.float64)
+            arrays["linear.weight"] = weight.astype(np.int64)
         elif self.fault is Fault.NAN:
             weight[0, 3] = np.nan
         elif self.fault is Fault.INFINITY:
