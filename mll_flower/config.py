@@ -291,6 +291,23 @@ class RunConfig:
         """Whether the run uses a model, data, a loss, a metric or a partition of the user's own."""
         return bool(self._own())
 
+    def at_node(self, node: Mapping[str, Any]) -> RunConfig:
+        """Return the config of a deployed worker, which may have data and folders of its own.
+
+        Parameters
+        ----------
+        node : Mapping
+            Its node config; ``dataset``, ``data-dir`` and ``code-dir`` go before the run's values.
+        """
+        return replace(
+            self,
+            dataset=str(node.get("dataset", self.dataset)),
+            # With data of its own it holds all rows, alone.
+            partition="iid" if "dataset" in node else self.partition,
+            data_dir=str(node.get("data-dir", self.data_dir)),
+            code_dir=str(node.get("code-dir", self.code_dir)),
+        )
+
     def worker_counts(self) -> list[int]:
         """Return the number of workers of each hub."""
         if self.hubs < 1:

@@ -31,8 +31,10 @@ from rich.text import Text
 
 from mll_flower.config import RunConfig
 from mll_flower.results import files
-from mll_flower.results.progress import loss_and_accuracy, read_progress
+from mll_flower.results.progress import loss_and_metric, read_progress
 from mll_flower.tasks.data import absolute_dataset
+from mll_flower.tasks.own_code import needs_code_dir
+from mll_flower.training.own_work import try_own_work
 
 console = Console()
 
@@ -81,6 +83,7 @@ def _run_on_flower(
     from mll_flower.processes.flower_environment import app_directory
     from mll_flower.processes.simulation import run_app, simulation_superlink
 
+    try_own_work(checked)
     cores = actors or len(os.sched_getaffinity(0))
     federation = {
         "num-supernodes": checked.nodes,
@@ -110,14 +113,14 @@ def print_summary(output: Path) -> None:
     report = json.loads((output / files.METRICS).read_text())
     summary, config = report["summary"], report["config"]
     table = Table(title=f"{config['preset']} on {report['data']}", show_header=False)
-    first = report["evaluations"][0]
+    first, metric = report["evaluations"][0], report.get("metric", "accuracy")
     rows = [
         ("network", f"{config['hubs']} hubs, {len(report['workers'])} workers, {config['graph']}"),
         ("mixing", f"tau {config['tau']}, q {config['q']}, zeta {report['network']['zeta']:.4f}"),
         ("slots, rounds", f"{summary['slot']}, {summary['rounds']}"),
         ("steps taken", f"{summary['steps']:,}"),
         ("training loss", f"{first['loss']:.4f} -> {summary['loss']:.4f}"),
-        ("test accuracy", f"{first['accuracy']:.4f} -> {summary['accuracy']:.4f}"),
+        (f"test {metric}", f"{first[metric]:.4f} -> {summary[metric]:.4f}"),
         ("absences", str(summary["absent"])),
         ("bytes sent", f"{summary['bytes'] / 1e6:,.1f} MB"),
         ("time", f"{summary['seconds']:.1f} s"),
@@ -162,7 +165,7 @@ class _RunProgress:
                 completed=progress.get("slot", 0),
                 total=progress["total"],
                 description="slots",
-                note=loss_and_accuracy(progress),
+                note=loss_and_metric(progress),
             )
 
     def show_note(self, note: str) -> None:
@@ -223,6 +226,8 @@ def _with_absolute_paths(settings: dict[str, Any]) -> dict[str, Any]:
             settings[key] = str(Path(value).absolute())
     if "dataset" in settings:
         settings["dataset"] = absolute_dataset(str(settings["dataset"]), Path.cwd())
+    if settings.get("code-dir") or needs_code_dir(settings):
+        settings["code-dir"] = str(Path(settings.get("code-dir") or "").absolute())
     return settings
 
 

@@ -62,11 +62,10 @@ def parse_dataset(name: str) -> str:
         return full
     if full == "digits" or full in PUBLISHED:
         return full
-    if full.startswith((_NPZ, _IMAGES)):
-        known = full not in (_NPZ, _IMAGES)
-    else:
-        known = is_reference(full) and not full.startswith("emnist:")
-    if known:
+    for prefix in (_NPZ, _IMAGES):
+        if full.startswith(prefix) and full != prefix:
+            return full
+    if is_reference(full):
         return full
     raise ValueError(f"unknown dataset {name!r}: use one of {', '.join(known_datasets())}")
 
@@ -79,6 +78,18 @@ def npz_path(name: str) -> Path | None:
 def own_folder(name: str) -> Path | None:
     """Return the folder of a data set ``image-folder:PATH``; None for any other data set."""
     return Path(name.removeprefix(_IMAGES)).expanduser() if name.startswith(_IMAGES) else None
+
+
+def names_a_path(name: str) -> bool:
+    """Return whether a data set is a file or folder on the machine that made its path absolute."""
+    return (
+        npz_path(name) is not None
+        or own_folder(name) is not None
+        or (
+            name.startswith(hugging_face.PREFIX)
+            and Path(hugging_face.parse(name).path).is_absolute()
+        )
+    )
 
 
 def is_own_function(name: str) -> bool:

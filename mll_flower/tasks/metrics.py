@@ -33,9 +33,11 @@ NUMBER_METRICS = ("mse", "rmse", "mae", "r2")
 LOWER_IS_BETTER = ("mse", "rmse", "mae")
 """Metrics that fall while a model gets better. One of the user's own rises."""
 
-# Columns of a run's results: a metric with such a name could not be told from them.
+# Names in a run's results: a metric of such a name could not be told from them.
 _TAKEN = {"slot", "round", "hub", "steps", "loss", "test_loss", "distance", "bytes", "absent"}
-_TAKEN |= {"seconds", "evaluation_seconds"}
+_TAKEN |= {"seconds", "evaluation_seconds", "rounds", "metric", "total", "done"}
+_TAKEN |= {"mixing", "time", "learning_rate", "arrived", "weight", "silent", "column", "late"}
+_TAKEN |= {"workers", "workers_absent", "phase", "pid", "run", "id", "level", "error"}
 
 
 def known_losses() -> tuple[str, ...]:

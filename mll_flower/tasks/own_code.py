@@ -25,6 +25,8 @@ OWN_KEYS = ("model", "dataset", "loss", "metric", "partition")
 
 _DOTTED = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*"
 
+_NOT_MODULES = ("npz", "hf", "emnist")  # data sets: npz:PATH, hf:NAME, emnist:SPLIT
+
 # Files that were executed: path -> (its time of change, module).
 _executed: dict[Path, tuple[int, ModuleType]] = {}
 
@@ -32,7 +34,7 @@ _executed: dict[Path, tuple[int, ModuleType]] = {}
 def is_reference(text: str) -> bool:
     """Return whether a value names something in Python: ``module:name`` or ``file.py:name``."""
     place, _, name = text.rpartition(":")
-    if not re.fullmatch(_DOTTED, name):
+    if not re.fullmatch(_DOTTED, name) or place in _NOT_MODULES:
         return False
     return place.endswith(".py") or re.fullmatch(_DOTTED, place) is not None
 

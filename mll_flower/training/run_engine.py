@@ -17,10 +17,16 @@ from mll_flower.tasks.partitions import partition
 from mll_flower.tasks.task import Task
 from mll_flower.tasks.task_check import check_task
 from mll_flower.training.engine import Engine
+from mll_flower.training.own_work import ALONE
 
-ALONE = (0,)
-"""``hub_of`` of an engine with one worker, which holds all rows: for a deployed worker that has
-its own data, or where models are only evaluated."""
+__all__ = [
+    "ALONE",
+    "check_own_work",
+    "forget_engines",
+    "hosted_workers",
+    "network_of",
+    "run_engine",
+]
 
 
 def run_engine(config: RunConfig, hub_of: tuple[int, ...] | None = None) -> Engine:
@@ -65,9 +71,14 @@ def check_own_work(config: RunConfig, hub_of: tuple[int, ...] | None = None) -> 
     if not config.own_work:
         return
     if forget_changed_files():
-        _engine.cache_clear()
-        _task.cache_clear()
+        forget_engines()
     check_task(run_engine(config, hub_of).task, config.batch_size)
+
+
+def forget_engines() -> None:
+    """Free the engines and data sets that this process keeps."""
+    _engine.cache_clear()
+    _task.cache_clear()
 
 
 def hosted_workers(config: RunConfig, node: int) -> list[int]:
