@@ -56,6 +56,8 @@ def run(
     settings = _with_absolute_paths({**_read_config_file(config), **options})
     checked = RunConfig.from_run_config(settings)
     output = Path(checked.output)
+    if not in_process:  # the run itself does so, and then keeps what was loaded
+        try_own_work(checked)
     with _progress_bars() as bars:
         bar = _RunProgress(bars, output, checked.slots)
         try:
@@ -83,7 +85,6 @@ def _run_on_flower(
     from mll_flower.processes.flower_environment import app_directory
     from mll_flower.processes.simulation import run_app, simulation_superlink
 
-    try_own_work(checked)
     cores = actors or len(os.sched_getaffinity(0))
     federation = {
         "num-supernodes": checked.nodes,

@@ -105,6 +105,8 @@ def _load(name: str, source: Source) -> Any:
     import datasets
 
     folder = Path(source.path).expanduser()
+    if source.path[:1] in (".", "/", "~") and not folder.is_dir():
+        raise ValueError(f"dataset {name!r}: the folder {folder.absolute()} does not exist")
     try:
         if (folder / "dataset_dict.json").is_file() or (folder / "state.json").is_file():
             found = datasets.load_from_disk(str(folder))
