@@ -157,7 +157,7 @@ class Accuracy:
 
 
 class Errors:
-    """A metric of regression, summed in float64; r2 is the mean over the targets' columns.
+    """A metric of regression, summed in float64: the mean over the targets' columns.
 
     Parameters
     ----------
@@ -188,12 +188,12 @@ class Errors:
         """Return the metric."""
         absolute, squares, total, total_squares = self._sums
         if self._name == "mae":
-            return float(absolute.mean()) / self._rows
+            return float((absolute / self._rows).mean())
         if self._name == "r2":
             variation = total_squares - total.square() / self._rows
             return float((1 - squares / variation).mean())
-        mse = float(squares.mean()) / self._rows
-        return mse**0.5 if self._name == "rmse" else mse
+        mse = squares / self._rows
+        return float((mse.sqrt() if self._name == "rmse" else mse).mean())
 
 
 class Own:

@@ -82,7 +82,9 @@ def test_floating_point_targets_are_numbers_to_predict(load) -> None:
     two = load("def load(): return x, x, x, x")
     assert (two.regression, two.outputs) == (True, 2)
     assert load("def load(): return x, y, x, y").classes == 3
-    pixelwise = load("z = y.reshape(6, 1, 1) * np.ones((1, 2, 2), int)\ndef load(): return x, z, x, z")
+    pixelwise = load(
+        "z = y.reshape(6, 1, 1) * np.ones((1, 2, 2), int)\ndef load(): return x, z, x, z"
+    )
     assert (pixelwise.y_train.shape, pixelwise.classes) == ((6, 2, 2), 3)
 
 

@@ -56,10 +56,12 @@ def test_rows_that_cannot_be_are_explained(tmp_path: Path, text: str, message: s
 def test_partitions_by_class_need_classes() -> None:
     numbers = np.linspace(0, 1, 12)
     for spec in ("dirichlet(0.5)", "by-hub"):
-        with pytest.raises(ValueError, match="goes by classes, .* use iid, sized"):
+        with pytest.raises(ValueError, match=r"goes by classes, .* use iid, sized"):
             partition(spec, numbers, HUB_OF, 0)
     by_size = partition("shards(1)", numbers, HUB_OF, 0)
     assert sorted(part.tolist() for part in by_size) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
     same = partition("iid", LABELS, HUB_OF, 0)
     for labels in (numbers, np.stack([LABELS, LABELS], 1)):
-        assert [p.tolist() for p in partition("iid", labels, HUB_OF, 0)] == [p.tolist() for p in same]
+        assert [p.tolist() for p in partition("iid", labels, HUB_OF, 0)] == [
+            p.tolist() for p in same
+        ]
