@@ -85,6 +85,9 @@ class RunConfig:
         "Data set: digits, mnist, fashion-mnist, emnist, cifar10; or your own: npz:PATH, "
         "image-folder:PATH, hf:NAME_OR_FOLDER, module:function or file.py:function.",
     )
+    classes: int = _key(
+        0, "Classes of a data set of your own; 0: the largest label and 1, or what the set says."
+    )
     data_dir: str = _key("", "Folder of the data sets; missing ones are downloaded into it.")
     partition: str = _key(
         "iid",
@@ -186,6 +189,7 @@ class RunConfig:
         for name, value, low in (
             ("slots", self.slots, self.tau),
             ("batch-size", self.batch_size, 1),
+            ("classes", self.classes, 0),
             ("evaluate-every", self.evaluate_every, 0),
             ("evaluate-limit", self.evaluate_limit, 0),
             ("checkpoint-every", self.checkpoint_every, 0),
@@ -231,6 +235,11 @@ class RunConfig:
             )
         self.milestones()
         dataset = parse_dataset(self.dataset)
+        if self.classes and dataset in known_datasets():
+            raise ValueError(
+                f"classes={self.classes} is for data of your own: dataset={self.dataset!r} has its "
+                "own number of classes"
+            )
         parse_partition(self.partition)
         network = self.network()
         if not is_file(self.mixing) or self.weights != "examples":

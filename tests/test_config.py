@@ -75,6 +75,8 @@ BAD = [
     ("model", "module:not a name", "use logistic, mlp, cnn, resnet18, module:function"),
     ("loss", "hinge", "use auto, cross-entropy, mse"),
     ("metric", "f1", "use auto, accuracy, mse"),
+    ("classes", -1, "at least 0"),
+    ("classes", 3, "is for data of your own"),
     ("code-dir", "/no/such/folder", "give a folder"),
     ("optimiser", "adam", "use sgd, adamw"),
     ("batch-size", 0, "at least 1"),

@@ -119,7 +119,11 @@ def absolute_dataset(name: str, folder: Path) -> str:
 
 
 def load_dataset(
-    name: str, data_dir: str | None = None, scaling: Scaling = "standard", code_dir: str = ""
+    name: str,
+    data_dir: str | None = None,
+    scaling: Scaling = "standard",
+    code_dir: str = "",
+    classes: int = 0,
 ) -> Dataset:
     """Load a data set from `data_dir`, or download it there if it is missing.
 
@@ -142,6 +146,9 @@ def load_dataset(
         leaves pixels in [0, 1].
     code_dir : str
         The folder in which functions of the user's are looked for.
+    classes : int
+        Number of classes of the user's own data, if their labels need not show it: the largest
+        label may be missing. 0: the largest label and 1, or what the data set says.
 
     Returns
     -------
@@ -164,16 +171,19 @@ def load_dataset(
     if path is not None:
         if not path.is_file():
             raise FileNotFoundError(f"dataset {name!r}: the file {path.absolute()} does not exist")
-        return assemble(name, path.name, _read_npz(path), None)
+        return assemble(name, path.name, _read_npz(path), classes or None)
     root = Path(data_dir or os.environ.get("MLL_FLOWER_DATA") or "data").expanduser()
     if is_own_function(full):
-        return assemble(name, full, call_loader(full, code_dir, str(root)), None, as_given=True)
+        arrays = call_loader(full, code_dir, str(root))
+        return assemble(name, full, arrays, classes or None, as_given=True)
     folder = own_folder(full)
     if folder is not None:
-        return assemble(name, folder.name, *read_image_folder(name, folder))
+        arrays, found = read_image_folder(name, folder)
+        return assemble(name, folder.name, arrays, classes or found)
     if full.startswith(hugging_face.PREFIX):
         label = Path(hugging_face.parse(full).path).name
-        return assemble(name, label, *hugging_face.read_hugging_face(full))
+        arrays, stated = hugging_face.read_hugging_face(full)
+        return assemble(name, label, arrays, classes or stated)
     known = PUBLISHED[full]
     packed = root / "cifar10.npz"
     if full == "cifar10" and packed.is_file():

@@ -88,6 +88,11 @@ def assemble(
                 "same"
             )
     if y_train.dtype.kind == "f":
+        if classes:
+            raise ValueError(
+                f"dataset {name!r} has {classes} classes and floating-point targets: give whole "
+                "numbers as targets, or no number of classes"
+            )
         return Dataset(name, label, x_train, y_train, x_test, y_test, 0)
     low = min(int(y_train.min()), int(y_test.min()))
     high = max(int(y_train.max()), int(y_test.max()))

@@ -67,6 +67,7 @@ class Task:
         loss: str = AUTO,
         metric: str = AUTO,
         code_dir: str = "",
+        classes: int = 0,
     ) -> Task:
         """Load the data set of a task, and check that model, loss and metric fit it.
 
@@ -75,7 +76,7 @@ class Task:
 
         Parameters
         ----------
-        dataset, data_dir, code_dir
+        dataset, data_dir, code_dir, classes
             As in `load_dataset`.
         model : str
             As in `build_model`, or a function of the user's.
@@ -90,7 +91,7 @@ class Task:
             The task.
         """
         scaling: Literal["unit", "standard"] = "unit" if model == "logistic" else "standard"
-        data = load_dataset(dataset, data_dir, scaling, code_dir)
+        data = load_dataset(dataset, data_dir, scaling, code_dir, classes)
         if data.x_train.dtype.kind == "i" and not is_reference(model):
             raise ValueError(
                 f"dataset {dataset!r} gives whole numbers as examples, which model={model!r} "

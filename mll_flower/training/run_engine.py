@@ -47,6 +47,7 @@ def run_engine(config: RunConfig, hub_of: tuple[int, ...] | None = None) -> Engi
             config.loss,
             config.metric,
             config.code_dir,
+            config.classes,
         ),
         config.partition,
         _hub_of(config) if hub_of is None else hub_of,
@@ -115,7 +116,7 @@ def _hub_of(config: RunConfig) -> tuple[int, ...]:
 
 @lru_cache(maxsize=4)
 def _engine(
-    task_values: tuple[str, ...],
+    task_values: tuple[str, str, str, str, str, str, int],
     partition_name: str,
     hub_of: tuple[int, ...],
     batch_size: int,
@@ -138,7 +139,15 @@ def _engine(
 
 
 @lru_cache(maxsize=2)
-def _task(dataset: str, data_dir: str, model: str, loss: str, metric: str, code_dir: str) -> Task:
+def _task(
+    dataset: str,
+    data_dir: str,
+    model: str,
+    loss: str,
+    metric: str,
+    code_dir: str,
+    classes: int,
+) -> Task:
     # Without the seed, so that runs with different seeds share the data.
     return Task.load(
         dataset=dataset,
@@ -147,4 +156,5 @@ def _task(dataset: str, data_dir: str, model: str, loss: str, metric: str, code_
         loss=loss,
         metric=metric,
         code_dir=code_dir,
+        classes=classes,
     )

@@ -76,6 +76,17 @@ def test_examples_keep_their_shape_and_pixels_become_images(load) -> None:
     assert pixels.x_train.max() == 1.0
 
 
+def test_the_largest_class_may_be_missing(load, tmp_path: Path) -> None:
+    load("def load(): return x, y, x, y")
+    data = load_dataset("own.py:load", code_dir=str(tmp_path), classes=5)
+    assert (data.classes, data.outputs) == (5, 5)
+    with pytest.raises(ValueError, match=r"labels run from 0 to 2; .* from 0 to 1"):
+        load_dataset("own.py:load", code_dir=str(tmp_path), classes=2)
+    load("def load(): return x, x, x, x")
+    with pytest.raises(ValueError, match="5 classes and floating-point targets"):
+        load_dataset("own.py:load", code_dir=str(tmp_path), classes=5)
+
+
 def test_floating_point_targets_are_numbers_to_predict(load) -> None:
     one = load("def load(): return x, y / 2, x, y / 2")
     assert (one.regression, one.classes, one.outputs, one.y_train.dtype) == (True, 0, 1, np.float32)
