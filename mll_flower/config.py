@@ -18,11 +18,15 @@ from mll_flower.algorithm.mixing import is_file, mixing_matrix
 from mll_flower.algorithm.network import HubNetwork
 from mll_flower.algorithm.schedule import Round, check_periods, rounds
 from mll_flower.models.subnetwork_average import ABSENT_RULES, AbsentRule
-from mll_flower.tasks.data import npz_path, parse_dataset
+from mll_flower.tasks.data import known_datasets, npz_path, own_folder, parse_dataset
+from mll_flower.tasks.metrics import check_name, known_losses, known_metrics
 from mll_flower.tasks.models import known_models
+from mll_flower.tasks.own_code import is_reference, source_file
+from mll_flower.tasks.own_partitions import is_own_partition, partition_file
 from mll_flower.tasks.partitions import parse_partition
 
 POOLS = ("hub", "worker")
+OPTIMISERS = ("sgd", "adamw")
 
 DEPLOYMENT_KEYS = {"role", "network", "hub", "run-name", "insecure"}
 """Keys of Flower's run config that are not settings of a run: they say which part the app plays."""
@@ -77,19 +81,45 @@ class RunConfig:
         "examples", "Weights of the workers: equal, examples, or one number per worker."
     )
     dataset: str = _key(
-        "digits", "Data set: digits, mnist, fashion-mnist, emnist, cifar10 or npz:PATH."
+        "digits",
+        "Data set: digits, mnist, fashion-mnist, emnist, cifar10; or your own: npz:PATH, "
+        "image-folder:PATH, hf:NAME_OR_FOLDER, module:function or file.py:function.",
+    )
+    classes: int = _key(
+        0, "Classes of a data set of your own; 0: the largest label and 1, or what the set says."
     )
     data_dir: str = _key("", "Folder of the data sets; missing ones are downloaded into it.")
     partition: str = _key(
-        "iid", "Which rows each worker holds: iid, sized, dirichlet(ALPHA), shards(N) or by-hub."
+        "iid",
+        "Which rows each worker holds: iid, sized, dirichlet(ALPHA), shards(N) or by-hub; or your "
+        "own: module:function, file.py:function, or a .json or .npz file.",
     )
-    model: str = _key("cnn", "Model: logistic, mlp, cnn or resnet18.")
+    model: str = _key(
+        "cnn",
+        "Model: logistic, mlp, cnn or resnet18; or your own: module:function or file.py:function.",
+    )
+    loss: str = _key(
+        "auto",
+        "Loss: auto (cross-entropy, or mse if the targets are floating-point numbers), "
+        "cross-entropy, mse, mae, huber, module:function or file.py:function.",
+    )
+    metric: str = _key(
+        "auto",
+        "What the test measures: auto (accuracy, or mse if the targets are floating-point "
+        "numbers), accuracy, mse, rmse, mae, r2, module:function or file.py:function.",
+    )
+    code_dir: str = _key(
+        "",
+        "Folder of your own modules and files; default: the working folder, or that of the "
+        "network file.",
+    )
+    optimiser: str = _key("sgd", "The workers' optimiser: sgd or adamw; starts anew every round.")
     batch_size: int = _key(32, "Examples per step.")
-    learning_rate: float = _key(0.2, "Step size of the workers' SGD.")
+    learning_rate: float = _key(0.2, "Step size of the workers' optimiser.")
     lr_milestones: str = _key("", "Fractions of the run at which the step size falls: 0.5,0.75.")
     lr_factor: float = _key(0.1, "Factor on the step size at each of lr-milestones.")
     momentum: float = _key(0.0, "Momentum of the workers' SGD; starts at zero in every round.")
-    weight_decay: float = _key(0.0, "Weight decay of the workers' SGD.")
+    weight_decay: float = _key(0.0, "Weight decay of the workers' optimiser.")
     evaluate_every: int = _key(0, "Slots between two evaluations; 0: at every mixing.")
     evaluate_limit: int = _key(
         10000, "Training rows on which the training loss is measured; 0: all."
@@ -159,6 +189,7 @@ class RunConfig:
         for name, value, low in (
             ("slots", self.slots, self.tau),
             ("batch-size", self.batch_size, 1),
+            ("classes", self.classes, 0),
             ("evaluate-every", self.evaluate_every, 0),
             ("evaluate-limit", self.evaluate_limit, 0),
             ("checkpoint-every", self.checkpoint_every, 0),
@@ -179,15 +210,24 @@ class RunConfig:
                 raise ValueError(f"{name}={number}: must be a finite number, {bound}")
         if self.momentum >= 1:
             raise ValueError(f"momentum={self.momentum}: must be below 1")
+        if self.momentum and self.optimiser != "sgd":
+            raise ValueError(
+                f"momentum={self.momentum} with optimiser={self.optimiser!r}: only sgd has one; "
+                "leave it at 0"
+            )
         if self.seed >= 1 << 63:
             raise ValueError(f"seed={self.seed}: must be below 2**63")
         for name, choice, choices in (
             ("pool", self.pool, POOLS),
             ("absent", self.absent, ABSENT_RULES),
-            ("model", self.model, known_models()),
+            ("optimiser", self.optimiser, OPTIMISERS),
         ):
             if choice not in choices:
                 raise ValueError(f"{name}={choice!r} is not known: use {', '.join(choices)}")
+        known = (*known_models(), "module:function", "file.py:function")
+        check_name("model", self.model, known)
+        check_name("loss", self.loss, known_losses())
+        check_name("metric", self.metric, known_metrics())
         if self.evaluate_every % self.tau:
             raise ValueError(
                 f"evaluate-every={self.evaluate_every} is not a multiple of tau={self.tau}: hubs "
@@ -195,6 +235,11 @@ class RunConfig:
             )
         self.milestones()
         dataset = parse_dataset(self.dataset)
+        if self.classes and dataset in known_datasets():
+            raise ValueError(
+                f"classes={self.classes} is for data of your own: dataset={self.dataset!r} has its "
+                "own number of classes"
+            )
         parse_partition(self.partition)
         network = self.network()
         if not is_file(self.mixing) or self.weights != "examples":
@@ -214,9 +259,63 @@ class RunConfig:
             raise ValueError(f"output={self.output!r} is a file: give a folder")
         if is_file(self.mixing) and not Path(self.mixing).is_file():
             raise ValueError(f"mixing={self.mixing!r} does not exist: check the path of the file")
-        data_file = npz_path(dataset)
+        self._check_own_files(dataset)
+
+    def _check_own_files(self, dataset: str) -> None:
+        """Raise ValueError if a file or folder of the user's does not exist."""
+        data_file, data_folder = npz_path(dataset), own_folder(dataset)
         if data_file is not None and not data_file.is_file():
             raise ValueError(f"dataset={self.dataset!r} does not exist: check the path of the file")
+        if data_folder is not None and not data_folder.is_dir():
+            raise ValueError(
+                f"dataset={self.dataset!r} does not exist: check the path of the folder"
+            )
+        if self.code_dir and not Path(self.code_dir).is_dir():
+            raise ValueError(f"code-dir={self.code_dir!r} does not exist: give a folder")
+        paths = [
+            (key, value, source_file(value, self.code_dir))
+            for key, value in self._own().items()
+            if is_reference(value)
+        ]
+        paths.append(("partition", self.partition, partition_file(self.partition, self.code_dir)))
+        for key, value, path in paths:
+            if path is not None and not path.is_file():
+                raise ValueError(
+                    f"{key}={value!r}: the file {path.absolute()} does not exist: check the path, "
+                    "which starts at code-dir"
+                )
+
+    def _own(self) -> dict[str, str]:
+        """Return those values that name something of the user's own, by their keys."""
+        named = {"model": self.model, "loss": self.loss, "metric": self.metric}
+        own = {key: value for key, value in named.items() if is_reference(value)}
+        if parse_dataset(self.dataset) not in known_datasets():
+            own["dataset"] = self.dataset
+        if is_own_partition(self.partition):
+            own["partition"] = self.partition
+        return own
+
+    @property
+    def own_work(self) -> bool:
+        """Whether the run uses a model, data, a loss, a metric or a partition of the user's own."""
+        return bool(self._own())
+
+    def at_node(self, node: Mapping[str, Any]) -> RunConfig:
+        """Return the config of a deployed worker, which may have data and folders of its own.
+
+        Parameters
+        ----------
+        node : Mapping
+            Its node config; ``dataset``, ``data-dir`` and ``code-dir`` go before the run's values.
+        """
+        return replace(
+            self,
+            dataset=str(node.get("dataset", self.dataset)),
+            # With data of its own it holds all rows, alone.
+            partition="iid" if "dataset" in node else self.partition,
+            data_dir=str(node.get("data-dir", self.data_dir)),
+            code_dir=str(node.get("code-dir", self.code_dir)),
+        )
 
     def worker_counts(self) -> list[int]:
         """Return the number of workers of each hub."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import replace
 
 from flwr.app import Context, Message, MetricRecord, RecordDict
 
@@ -29,14 +28,15 @@ def worker_engine(context: Context) -> tuple[Engine, int]:
     """Return the training engine, and the number of this worker in it.
 
     A worker with data of its own names them in its node config (``dataset``, ``data-dir``);
-    otherwise it holds part ``partition-id`` of the network's data set.
+    otherwise it holds part ``partition-id`` of the network's data set. ``code-dir`` says where
+    the functions of the run config are on the worker's machine.
     """
     config = RunConfig.from_run_config(context.run_config, check=False)
     node = context.node_config
-    config = replace(config, data_dir=str(node.get("data-dir", config.data_dir)))
+    config = config.at_node(node)
     if "dataset" not in node:
         return run_engine(config), int(node.get("partition-id", 0))
-    return run_engine(replace(config, dataset=str(node["dataset"]), partition="iid"), ALONE), 0
+    return run_engine(config, ALONE), 0
 
 
 def train_deployed(message: Message, context: Context) -> Message:

@@ -15,7 +15,8 @@ each round, from which the run can be replayed:
 - ``seconds`` that the round lasted, and by how many it ended ``late``, after its deadline;
 - ``gossip_seconds``, ``gossip_sent``, ``gossip_received`` and ``model_bytes`` (models
   sent to and received from workers), all since the start;
-- ``test_loss`` and ``accuracy`` of the hub's own model, where it was evaluated.
+- ``test_loss`` and ``accuracy`` of the hub's own model, where it was evaluated; with another
+  metric, that one under its own name, which is also the value of ``metric``.
 """
 
 from __future__ import annotations
@@ -126,8 +127,9 @@ class HubRecord:
         if row["mixing"] is not None:
             self.silent = row["silent"]
         published = {key: row[key] for key in ("round", "loss", "late")}
-        if "accuracy" in row:
-            published["accuracy"] = row["accuracy"]
+        metric = row.get("metric", "accuracy")
+        if metric in row:
+            published |= {key: row[key] for key in ("metric", metric) if key in row}
         arrived, absent = len(row["arrived"]), len(row["absent"])
         self._publish(**published, workers=arrived, workers_absent=absent)
 

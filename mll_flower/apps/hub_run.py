@@ -162,12 +162,14 @@ class _HubRun:
         )
         if report.mixed and report.number % self.config.evaluate_rounds() == 0:
             started = time.monotonic()
-            loss, accuracy = self.engine.evaluate(
+            loss, metric = self.engine.evaluate(
                 hub.model, "test", limit=self.config.evaluate_limit or None
             )
-            row.update(
-                test_loss=loss, accuracy=accuracy, evaluation_seconds=time.monotonic() - started
-            )
+            name = self.engine.task.metric_name
+            row.update({"test_loss": loss, name: metric})
+            row.update(evaluation_seconds=time.monotonic() - started)
+            if name != "accuracy":
+                row["metric"] = name
         # The checkpoint first, with the row in it: a crash between the two loses neither.
         save_checkpoint(
             self.folder / FILE,

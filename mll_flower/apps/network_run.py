@@ -37,7 +37,7 @@ from mll_flower.results.plots import plot_run
 from mll_flower.results.recorder import Recorder
 from mll_flower.strategies.multi_level import MultiLevelStrategy
 from mll_flower.strategies.reports import RoundReport
-from mll_flower.training.run_engine import hosted_workers, run_engine
+from mll_flower.training.run_engine import check_own_work, hosted_workers, run_engine
 
 
 def run_network(
@@ -83,6 +83,7 @@ class _NetworkRun:
         self.config = config
         self.on_message = on_message
         self.threads = threads
+        check_own_work(config)
         self.engine = run_engine(config)
         self.place_of, examples = self._find_workers()
         self.network = config.network(examples)
@@ -235,10 +236,8 @@ class _NetworkRun:
         started = time.monotonic()
         limit, threads = self.config.evaluate_limit or None, self.threads
         train_loss, _ = self.engine.evaluate(model, "train", limit=limit, threads=threads)
-        test_loss, accuracy = self.engine.evaluate(model, "test", threads=threads)
-        self.recorder.evaluation(
-            rounds, train_loss, test_loss, accuracy, time.monotonic() - started
-        )
+        test_loss, metric = self.engine.evaluate(model, "test", threads=threads)
+        self.recorder.evaluation(rounds, train_loss, test_loss, metric, time.monotonic() - started)
 
 
 @contextmanager

@@ -38,7 +38,10 @@ Labels = Annotated[
 def plot(
     runs: Runs,
     x: X = "slots",
-    y: Annotated[YAxis, typer.Option("--y", help="The y axis of the curves.")] = "accuracy",
+    y: Annotated[
+        YAxis,
+        typer.Option("--y", help="The y axis of the curves; accuracy: the metric of the runs."),
+    ] = "accuracy",
     out: Annotated[
         Path, typer.Option(help="File to draw to: .png, .svg or .pdf.", dir_okay=False)
     ] = Path("plot.png"),
@@ -61,13 +64,17 @@ def compare(
     runs: Runs,
     target: Annotated[
         float | None,
-        typer.Option(help="Also show when each run reached this accuracy: slots, bytes, seconds."),
+        typer.Option(
+            help="Also show when each run reached this accuracy (or metric): slots, bytes, seconds."
+        ),
     ] = None,
     labels: Labels = None,
     x: X = "slots",
     out: Annotated[
         Path | None,
-        typer.Option(help="Draw loss and accuracy to this .png, .svg or .pdf.", dir_okay=False),
+        typer.Option(
+            help="Draw loss and accuracy (or metric) to this .png, .svg or .pdf.", dir_okay=False
+        ),
     ] = None,
     csv_file: Annotated[
         Path | None, typer.Option("--csv", help="Write the table to this CSV file.", dir_okay=False)
@@ -78,15 +85,19 @@ def compare(
 
     RUNS are output folders of runs, such as runs/*.
     """
-    if target is not None and not 0 < target <= 1:
-        raise ValueError(f"--target {target}: give an accuracy above 0 and at most 1")
     found = load_runs(runs)
+    metrics = {run.metric for run in found}
+    metric = metrics.pop() if len(metrics) == 1 else "metric"
+    if target is not None and metric == "accuracy" and not 0 < target <= 1:
+        raise ValueError(f"--target {target}: give an accuracy above 0 and at most 1")
     names = labels_for(found, _split_labels(labels, len(found)))
-    rows = [_comparison(run, name, target) for run, name in zip(found, names, strict=True)]
+    rows = [_comparison(run, name, metric, target) for run, name in zip(found, names, strict=True)]
     console = Console()
-    console.print(_table(rows, _HEADS))
+    heads = {**_HEADS, f"final_{metric}": metric, f"best_{metric}": "best"}
+    console.print(_table(rows, heads))
     if target is not None:
-        console.print(_table(rows, _TARGET_HEADS, f"To reach an accuracy of {target:g}"))
+        article = "an" if metric[:1] in "aeiou" else "a"
+        console.print(_table(rows, _TARGET_HEADS, f"To reach {article} {metric} of {target:g}"))
     data = sorted({str(run.config["dataset"]) for run in found})
     if len(data) > 1:
         console.print(
@@ -147,7 +158,7 @@ def _split_labels(given: list[str] | None, runs: int) -> list[str]:
     return given or []
 
 
-def _comparison(run: Run, name: str, target: float | None) -> dict[str, Any]:
+def _comparison(run: Run, name: str, metric: str, target: float | None) -> dict[str, Any]:
     """Return a run's row of the table, with plain numbers, as the CSV file has them."""
     row: dict[str, Any] = {
         "run": name,
@@ -155,8 +166,8 @@ def _comparison(run: Run, name: str, target: float | None) -> dict[str, Any]:
         "zeta": round(run.zeta, 6),
         "final_loss": run.final("loss"),
         "best_loss": run.best("loss"),
-        "final_accuracy": run.final("accuracy"),
-        "best_accuracy": run.best("accuracy"),
+        f"final_{metric}": run.final("accuracy"),
+        f"best_{metric}": run.best("accuracy"),
     }
     if target is not None:
         reached = run.reached(target) or {}
@@ -174,8 +185,6 @@ _HEADS = {
     "zeta": "zeta",
     "final_loss": "loss",
     "best_loss": "best",
-    "final_accuracy": "accuracy",
-    "best_accuracy": "best",
 }
 _TARGET_HEADS = {
     "run": "run",

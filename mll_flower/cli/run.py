@@ -35,8 +35,10 @@ from mll_flower.extras import EXTRAS, require
 from mll_flower.models import checkpoint
 from mll_flower.processes.end_requests import EndRequested, end_requests
 from mll_flower.results import files
-from mll_flower.results.progress import loss_and_accuracy, read_progress
+from mll_flower.results.progress import loss_and_metric, read_progress
 from mll_flower.tasks.data import absolute_dataset
+from mll_flower.tasks.own_code import needs_code_dir
+from mll_flower.training.own_work import try_own_work
 
 console = Console()
 
@@ -60,6 +62,8 @@ def run(
     needed = [name for name in EXTRAS["torch"] if name != "ray" or not in_process]
     require("mll-flower run", *needed)
     output = Path(checked.output)
+    if not in_process:  # the run itself does so, and then keeps what was loaded
+        try_own_work(checked)
     with end_requests(), _progress_bars() as bars:
         bar = _RunProgress(bars, output, checked.slots)
         try:
@@ -131,14 +135,14 @@ def print_summary(output: Path) -> None:
     report = json.loads((output / files.METRICS).read_text())
     summary, config = report["summary"], report["config"]
     table = Table(title=f"{config['preset']} on {report['data']}", show_header=False)
-    first = report["evaluations"][0]
+    first, metric = report["evaluations"][0], report.get("metric", "accuracy")
     rows = [
         ("network", f"{config['hubs']} hubs, {len(report['workers'])} workers, {config['graph']}"),
         ("mixing", f"tau {config['tau']}, q {config['q']}, zeta {report['network']['zeta']:.4f}"),
         ("slots, rounds", f"{summary['slot']}, {summary['rounds']}"),
         ("steps taken", f"{summary['steps']:,}"),
         ("training loss", f"{first['loss']:.4f} -> {summary['loss']:.4f}"),
-        ("test accuracy", f"{first['accuracy']:.4f} -> {summary['accuracy']:.4f}"),
+        (f"test {metric}", f"{first[metric]:.4f} -> {summary[metric]:.4f}"),
         ("absences", str(summary["absent"])),
         ("bytes sent", f"{summary['bytes'] / 1e6:,.1f} MB"),
         ("time", f"{summary['seconds']:.1f} s"),
@@ -183,7 +187,7 @@ class _RunProgress:
                 completed=progress.get("slot", 0),
                 total=progress["total"],
                 description="slots",
-                note=loss_and_accuracy(progress),
+                note=loss_and_metric(progress),
             )
 
     def show_note(self, note: str) -> None:
@@ -244,6 +248,8 @@ def _with_absolute_paths(settings: dict[str, Any]) -> dict[str, Any]:
             settings[key] = str(Path(value).absolute())
     if "dataset" in settings:
         settings["dataset"] = absolute_dataset(str(settings["dataset"]), Path.cwd())
+    if settings.get("code-dir") or needs_code_dir(settings):
+        settings["code-dir"] = str(Path(settings.get("code-dir") or "").absolute())
     return settings
 
 

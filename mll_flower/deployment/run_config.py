@@ -6,6 +6,7 @@ A network file is the TOML file that describes a deployment.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 
@@ -14,7 +15,9 @@ from flwr.common.config import parse_config_args
 
 from mll_flower.config import RunConfig
 from mll_flower.deployment.network_entries import NetworkFile, NetworkFileError, Value
-from mll_flower.tasks.data import absolute_dataset
+from mll_flower.tasks.data import absolute_dataset, names_a_path
+from mll_flower.tasks.own_code import needs_code_dir
+from mll_flower.training.own_work import ALONE, try_own_work
 
 _SET_ELSEWHERE = {
     "hubs": "the [[hub]] tables set it",
@@ -93,6 +96,8 @@ def task_config(network: NetworkFile) -> dict[str, Value]:
         values["data-dir"] = str(_absolute(network, str(data)))
     if "dataset" in values:
         values["dataset"] = absolute_dataset(str(values["dataset"]), network.path.parent)
+    if "code-dir" in values or needs_code_dir(values):
+        values["code-dir"] = str(_absolute(network, str(values.get("code-dir", ""))))
     return values
 
 
@@ -106,8 +111,11 @@ def own_node_config(network: NetworkFile, text: str = "") -> dict[str, Value]:
     text : str
         Pairs as Flower's commands take them, such as ``dataset="npz:own.npz"``.
     """
-    # Each machine finds the data where its own copy of the network file says.
-    values = {key: value for key, value in task_config(network).items() if key == "data-dir"}
+    # Each machine finds data and code where its own copy of the network file says.
+    task = task_config(network)
+    values: dict[str, Value] = {
+        key: value for key, value in task.items() if key in ("data-dir", "code-dir")
+    }
     try:
         values.update(parse_config_args([text]))
     except (click.ClickException, OSError) as error:
@@ -116,11 +124,31 @@ def own_node_config(network: NetworkFile, text: str = "") -> dict[str, Value]:
         ) from None
     if text and "=" not in text:
         raise ValueError(f'node-config={text!r}: write pairs with spaces between them, a=1 b="c"')
-    if "data-dir" in values:
-        values["data-dir"] = str(_absolute(network, str(values["data-dir"])))
+    if "dataset" in values and needs_code_dir({"dataset": values["dataset"]}):
+        values.setdefault("code-dir", "")
+    for key in ("data-dir", "code-dir"):
+        if key in values:
+            values[key] = str(_absolute(network, str(values[key])))
     if "dataset" in values:
         values["dataset"] = absolute_dataset(str(values["dataset"]), network.path.parent)
+    _try_own_work(network, values)
     return values
+
+
+def _try_own_work(network: NetworkFile, node: Mapping[str, Value]) -> None:
+    """Try what the user has written, as a worker will use it, before anything is started."""
+    task = task_config(network)
+    if "dataset" not in node and names_a_path(str(task.get("dataset", ""))):
+        return  # where these data are is the hub's to say
+    sizes = {
+        "hubs": len(network.hubs),
+        "workers-per-hub": ",".join(str(entry.workers) for entry in network.hubs),
+        "graph": "complete",
+    }
+    config = RunConfig.from_run_config({**sizes, **task}, check=False).at_node(node)
+    if config.own_work:
+        config.check()
+        try_own_work(config, ALONE if "dataset" in node else None)
 
 
 def _known_keys() -> set[str]:

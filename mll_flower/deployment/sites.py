@@ -45,6 +45,7 @@ from mll_flower.extras import require
 from mll_flower.processes.flower_environment import app_directory, free_port
 from mll_flower.processes.process_tree import Ended, Processes, is_alive
 from mll_flower.processes.superlink import SuperLink, SuperLinkFailed
+from mll_flower.training.own_work import try_own_work
 
 START_TIMEOUT = 90.0
 """Seconds that a SuperLink has to answer."""
@@ -99,8 +100,10 @@ class HubSite:
         self._next_question = 0.0
         check_credentials(network, hub_credentials(network, hub), insecure)
         self.config = hub_run_config(network, hub, self.folder, insecure)
-        # An H that fails its checks fails here, before anything is started.
-        mixing_column(network, RunConfig.from_run_config(self.config), hub)
+        # What fails its checks fails here, before anything is started: own work, and an H.
+        config = RunConfig.from_run_config(self.config)
+        try_own_work(config)
+        mixing_column(network, config, hub)
 
     def start(self) -> None:
         """Start the SuperLink, register the workers and start the run."""

@@ -124,6 +124,7 @@ def progress_line(now: Mapping[str, Any], rounds: int) -> str:
         parts.append(f"round {now['round']} of {rounds}")
         if isinstance(now.get("loss"), float):
             parts.append(f"loss {now['loss']:.4f}")
-        if "accuracy" in now:
-            parts.append(f"test accuracy {now['accuracy']:.4f}")
+        metric = str(now.get("metric", "accuracy"))
+        if metric in now:
+            parts.append(f"test {metric} {now[metric]:.4f}")
     return ", ".join(parts)

@@ -53,8 +53,13 @@ def free_port() -> int:
 def flower_environment(home: Path) -> dict[str, str]:
     """Return the environment of Flower's commands: a home of their own, quiet, no installations."""
     tools = str(Path(sys.executable).parent)  # also when the environment is not activated
+    # Absolute, because Flower's processes work in other folders.
+    path = [
+        str(Path(p).absolute()) for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p
+    ]
     return {
         **os.environ,
+        **({"PYTHONPATH": os.pathsep.join(path)} if path else {}),
         "PATH": tools + os.pathsep + os.environ.get("PATH", ""),
         "FLWR_HOME": str(home),
         "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",

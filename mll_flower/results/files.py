@@ -52,8 +52,14 @@ A row with a hub's number describes that hub in the rounds of one message: the s
 workers, their mean training loss, the distance of z(d) from the averaged model, the number of
 absences. A row with hub ``all`` is an evaluation of the averaged model. Bytes and seconds count
 from the start of the run; bytes are what the algorithm sends: per round, one model down to each
-worker and one up from it; per mixing, two models over each edge.
+worker and one up from it; per mixing, two models over each edge. A run with another metric than
+accuracy has that metric's name in accuracy's place.
 """
+
+
+def columns(metric: str) -> tuple[str, ...]:
+    """Return the columns of `ROWS` for a run with this metric."""
+    return tuple(metric if column == "accuracy" else column for column in COLUMNS)
 
 
 def default_output() -> Path:

@@ -16,7 +16,15 @@ from flwr.supercore import log
 from mll_flower.results import files
 from mll_flower.results.figure_style import ALERT, INK, PALETTE, colours, saved_figure
 from mll_flower.results.hub_graph import draw_hub_graph
-from mll_flower.results.runs import X_AXES, Y_AXES, FloatArray, Run, labels_for, load_run
+from mll_flower.results.runs import (
+    X_AXES,
+    Y_AXES,
+    FloatArray,
+    Run,
+    labels_for,
+    load_run,
+    shared_y_label,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -96,7 +104,7 @@ def plot_curves(
         for axes, key in zip(panels, y, strict=True):
             for run, name, colour in zip(runs, names, colours(len(runs)), strict=True):
                 _curve(axes, *run.series(x, key), colour, name, dots=len(runs) == 1)
-            _label_axes(axes, X_AXES[x][1], Y_AXES[key])
+            _label_axes(axes, X_AXES[x][1], shared_y_label(runs, key))
             if x == "bytes":
                 _show_units_of_bytes(axes)
             if log_y:
@@ -108,14 +116,14 @@ def plot_curves(
 
 def _plot_learning(run: Run, path: Path) -> None:
     title = f"{run.config['model']} on {run.end['data']}: {_setting(run)}"
-    train_colour, test_colour, accuracy_colour = PALETTE[:3]
+    train_colour, test_colour, metric_colour = PALETTE[:3]
     with saved_figure(path, 1, 2, title, size=(11, 4.2)) as (left, right):
         for key, colour, line in (("loss", train_colour, "-"), ("test_loss", test_colour, "--")):
             _curve(left, *run.series("slots", key), colour, Y_AXES[key], True, line)
         _label_axes(left, "slot", "loss of the averaged model")
         left.legend()
-        _curve(right, *run.series("slots", "accuracy"), accuracy_colour, "", True)
-        _label_axes(right, "slot", "accuracy of the averaged model")
+        _curve(right, *run.series("slots", "accuracy"), metric_colour, "", True)
+        _label_axes(right, "slot", f"{run.metric} of the averaged model")
 
 
 def _plot_disagreement(run: Run, path: Path) -> None:

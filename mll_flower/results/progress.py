@@ -1,4 +1,4 @@
-"""The progress of a run, in a file: how many slots are done, the newest loss and accuracy.
+"""The progress of a run, in a file: how many slots are done, the newest loss and metric.
 
 The run writes the file, in a process of Flower's; ``mll-flower run`` reads it in another process
 and shows a progress bar.
@@ -45,7 +45,7 @@ class ProgressWriter:
         if now - self._line_printed > _LINE_EVERY or "done" in self.values:
             slot, slots = self.values.get("slot", 0), self.values["total"]
             # Not through Flower's logger, which is silenced during the rounds.
-            print(f"slot {slot} of {slots}  {loss_and_accuracy(self.values)}", flush=True)
+            print(f"slot {slot} of {slots}  {loss_and_metric(self.values)}", flush=True)
             self._line_printed = now
 
 
@@ -53,7 +53,8 @@ def read_progress(output: Path) -> dict[str, Any] | None:
     """Return the progress of the run in this folder; None before its first round.
 
     The keys are ``total`` (slots of the whole run) and, once they are known, ``slot``, ``loss``,
-    ``accuracy`` and ``done``.
+    ``accuracy`` and ``done``. With another metric, ``metric`` is its name, which is also the key of
+    its value.
     """
     try:
         values: dict[str, Any] = json.loads((output / files.PROGRESS).read_text())
@@ -62,8 +63,9 @@ def read_progress(output: Path) -> dict[str, Any] | None:
     return values
 
 
-def loss_and_accuracy(progress: dict[str, Any]) -> str:
-    """Return the newest loss and accuracy as text; empty before the first evaluation."""
+def loss_and_metric(progress: dict[str, Any]) -> str:
+    """Return the newest loss and metric as text; empty before the first evaluation."""
     if "loss" not in progress:
         return ""
-    return f"loss {progress['loss']:.4f}  accuracy {progress['accuracy']:.4f}"
+    metric = progress.get("metric", "accuracy")
+    return f"loss {progress['loss']:.4f}  {metric} {progress[metric]:.4f}"

@@ -58,6 +58,7 @@ class Recorder:
     ) -> None:
         self.config, self.network, self.engine, self.schedule = config, network, engine, schedule
         self.hosted = hosted
+        self.metric = engine.task.metric_name
         self.output = Path(config.output or files.default_output()).absolute()
         self.model_bytes = sum(v.nbytes for v in engine.initial().values())
         self.steps = np.zeros(network.workers, dtype=np.int64)
@@ -81,9 +82,12 @@ class Recorder:
         state : dict
             What its `state` returned for that checkpoint.
         """
-        theirs, ours = state["config"], self.config.to_run_config()
+        ours = self.config.to_run_config()
+        # An older checkpoint lacks newer keys, whose defaults are what it was made with.
+        theirs = {**RunConfig().to_run_config(), **state["config"]}
         # These keys change no number of the run, so they may differ.
         free = {"resume", "output", "checkpoint-every", "data-dir", "reply-timeout", "node-timeout"}
+        free |= {"code-dir"}
         for key in ours:
             if key not in free and ours[key] != theirs.get(key):
                 raise ValueError(
@@ -122,7 +126,7 @@ class Recorder:
         self.output.mkdir(parents=True, exist_ok=True)
         files.write_json(self.output / files.CONFIG, self.config.to_run_config())
         self._file = (self.output / files.ROWS).open("w", newline="")
-        self._writer = csv.DictWriter(self._file, files.COLUMNS)
+        self._writer = csv.DictWriter(self._file, files.columns(self.metric))
         self._writer.writeheader()
         self._writer.writerows(self._earlier_rows)
         # Opening the file has emptied it; a run resumed in its own folder had these rows there.
@@ -188,7 +192,7 @@ class Recorder:
         rounds: Sequence[Round],
         train_loss: float,
         test_loss: float,
-        accuracy: float,
+        metric: float,
         seconds: float,
     ) -> None:
         """Record an evaluation of the averaged model.
@@ -197,22 +201,24 @@ class Recorder:
         ----------
         rounds : Sequence[Round]
             The rounds of the message before it; empty for the model at the start.
-        train_loss, test_loss, accuracy : float
-            What was measured.
+        train_loss, test_loss, metric : float
+            What was measured; the metric is the task's, such as the accuracy.
         seconds : float
             Time that the evaluation took.
         """
         slot, number = (rounds[-1].slot, rounds[-1].number) if rounds else (0, 0)
-        self._progress.values.update(slot=slot, loss=train_loss, accuracy=accuracy)
+        self._progress.values.update({"slot": slot, "loss": train_loss, self.metric: metric})
+        if self.metric != "accuracy":
+            self._progress.values["metric"] = self.metric
         self._write_row(
             slot=slot,
             round=number,
             hub="all",
             steps=int(self.steps.sum()),
             loss=f"{train_loss:.8g}",
-            accuracy=f"{accuracy:.6g}",
             test_loss=f"{test_loss:.8g}",
             absent=len(self.absences),
+            **{self.metric: f"{metric:.6g}"},
         )
         self.evaluations.append(
             {
@@ -220,7 +226,7 @@ class Recorder:
                 "round": number,
                 "loss": train_loss,
                 "test_loss": test_loss,
-                "accuracy": accuracy,
+                self.metric: metric,
                 "steps": int(self.steps.sum()),
                 "bytes": self.bytes,
                 "seconds": self._seconds(),
@@ -249,6 +255,7 @@ class Recorder:
         return {
             "config": self.config.to_run_config(),
             "data": self.engine.task.data.label,
+            "metric": self.metric,
             "parameters": int(sum(v.size for v in self.engine.initial().values())),
             "network": {
                 **network.to_dict(),
@@ -271,7 +278,7 @@ class Recorder:
             ],
             "absences": self.absences,
             "summary": {
-                **{k: final.get(k) for k in ("slot", "loss", "test_loss", "accuracy")},
+                **{k: final.get(k) for k in ("slot", "loss", "test_loss", self.metric)},
                 "rounds": len(self.schedule),
                 "steps": int(self.steps.sum()),
                 "absent": len(self.absences),

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from mll_flower.algorithm.network import HubNetwork
 from mll_flower.results import files
+from mll_flower.tasks.metrics import LOWER_IS_BETTER
 
 FloatArray = NDArray[np.float64]
 
@@ -33,7 +34,10 @@ X_AXES = {
 """What a curve may be drawn over: the key of an evaluation, and the label of the axis."""
 
 Y_AXES = {"accuracy": "test accuracy", "loss": "training loss", "test_loss": "test loss"}
-"""What a curve may show: the key of an evaluation, and the label of the axis."""
+"""What a curve may show: the key of an evaluation, and the label of the axis.
+
+``accuracy`` stands for the metric of the run, whatever that is; see `Run.metric`.
+"""
 
 # Columns of metrics.csv that an evaluation's row fills, and their types.
 _EVALUATION = {
@@ -88,11 +92,13 @@ class Run:
     config : dict
         The run config, under its own names.
     evaluations : list of dict
-        Evaluations of the averaged model, oldest first.
+        Evaluations of the averaged model, oldest first; the metric is under its own name.
     hub_rows : list of HubRow
         The rows of metrics.csv that are about one hub, oldest first.
     result : dict or None
         Content of metrics.json, or None for a run that has not finished.
+    metric : str
+        Name of the metric, and its key in the evaluations.
     """
 
     path: Path
@@ -100,6 +106,7 @@ class Run:
     evaluations: list[dict[str, Any]]
     hub_rows: list[HubRow]
     result: dict[str, Any] | None
+    metric: str = "accuracy"
 
     @property
     def name(self) -> str:
@@ -153,28 +160,36 @@ class Run:
         for name, known in ((x, X_AXES), (y, Y_AXES)):
             if name not in known:
                 raise ValueError(f"{name!r} is not known: use {', '.join(known)}")
-        key = X_AXES[x][0]
+        key, value = X_AXES[x][0], self.metric if y == "accuracy" else y
         return (
             np.array([e[key] for e in self.evaluations], dtype=np.float64),
-            np.array([_number(e[y]) for e in self.evaluations], dtype=np.float64),
+            np.array([_number(e[value]) for e in self.evaluations], dtype=np.float64),
         )
 
+    def y_label(self, y: str) -> str:
+        """Return the label of a y axis, one of `Y_AXES`, with the name of the run's metric."""
+        return f"test {self.metric}" if y == "accuracy" else Y_AXES[y]
+
     def best(self, y: str) -> float:
-        """Return the highest accuracy or the lowest loss that is finite; NaN if none is."""
+        """Return the best metric or the lowest loss that is finite; NaN if none is."""
         values = self.series("slots", y)[1]
         values = values[np.isfinite(values)]
         if not values.size:
             return math.nan
-        return float(values.max() if y == "accuracy" else values.min())
+        rises = y == "accuracy" and self.metric not in LOWER_IS_BETTER
+        return float(values.max() if rises else values.min())
 
     def final(self, y: str) -> float:
         """Return the last value of a curve; NaN without evaluations."""
         values = self.series("slots", y)[1]
         return float(values[-1]) if values.size else math.nan
 
-    def reached(self, accuracy: float) -> dict[str, Any] | None:
-        """Return the first evaluation with at least this accuracy; None if none has."""
-        return next((e for e in self.evaluations if _number(e["accuracy"]) >= accuracy), None)
+    def reached(self, target: float) -> dict[str, Any] | None:
+        """Return the first evaluation whose metric is at least this good; None if none is."""
+        sign = -1 if self.metric in LOWER_IS_BETTER else 1
+        return next(
+            (e for e in self.evaluations if sign * _number(e[self.metric]) >= sign * target), None
+        )
 
 
 def load_run(path: str | Path) -> Run:
@@ -204,13 +219,13 @@ def load_run(path: str | Path) -> Run:
         )
     config = _read_json(config_file)
     result = _read_json(metrics_file) if metrics_file.is_file() else None
-    evaluations, hub_rows = _read_rows(rows_file, partial=result is None)
+    evaluations, hub_rows, metric = _read_rows(rows_file, partial=result is None)
     if result is not None:
         missing = {"network", "evaluations", "workers", "absences", "summary"} - set(result)
         if missing:
             raise ValueError(f"{metrics_file}: {', '.join(sorted(missing))} is missing")
         evaluations = result["evaluations"]
-    return Run(path, config, evaluations, hub_rows, result)
+    return Run(path, config, evaluations, hub_rows, result, metric)
 
 
 def load_runs(paths: Sequence[str | Path]) -> list[Run]:
@@ -230,6 +245,11 @@ def labels_for(runs: Sequence[Run], labels: Sequence[str] = ()) -> list[str]:
     return [str(r.path) if names.count(r.name) > 1 else r.name for r in runs]
 
 
+def shared_y_label(runs: Sequence[Run], y: str) -> str:
+    """Return the label of a y axis on which several runs are drawn."""
+    return " or ".join(dict.fromkeys(run.y_label(y) for run in runs)) or Y_AXES[y]
+
+
 def _read_json(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_text())
@@ -240,13 +260,20 @@ def _read_json(path: Path) -> dict[str, Any]:
     return value
 
 
-def _read_rows(path: Path, partial: bool) -> tuple[list[dict[str, Any]], list[HubRow]]:
-    """Read the rows of evaluations and of hubs; a partial file may end in half a line."""
+def _read_rows(path: Path, partial: bool) -> tuple[list[dict[str, Any]], list[HubRow], str]:
+    """Read the rows of evaluations and of hubs, and the name of the metric.
+
+    A partial file may end in half a line.
+    """
     evaluations, hub_rows = [], []
     with path.open(newline="") as file:
         reader = csv.DictReader(file)
-        missing = set(_EVALUATION) | {"hub", "distance", "absent"}
-        missing -= set(reader.fieldnames or ())
+        names = list(reader.fieldnames or ())
+        others = [name for name in names if name not in files.COLUMNS]
+        metric = others[0] if others and "accuracy" not in names else "accuracy"
+        kinds = {metric if key == "accuracy" else key: kind for key, kind in _EVALUATION.items()}
+        missing = set(kinds) | {"hub", "distance", "absent"}
+        missing -= set(names)
         if missing:
             raise ValueError(f"{path}: the columns {', '.join(sorted(missing))} are missing")
         for row in reader:
@@ -254,7 +281,7 @@ def _read_rows(path: Path, partial: bool) -> tuple[list[dict[str, Any]], list[Hu
                 break
             try:
                 if row["hub"] == "all":
-                    evaluations.append({k: kind(row[k]) for k, kind in _EVALUATION.items()})
+                    evaluations.append({k: kind(row[k]) for k, kind in kinds.items()})
                 else:
                     hub_rows.append(
                         HubRow(
@@ -273,7 +300,7 @@ def _read_rows(path: Path, partial: bool) -> tuple[list[dict[str, Any]], list[Hu
                 raise ValueError(
                     f"{path}, line {reader.line_num}: {list(row.values())} is not a row of metrics"
                 ) from None
-    return evaluations, hub_rows
+    return evaluations, hub_rows, metric
 
 
 def _number(value: Any) -> float:

@@ -1,68 +1,41 @@
 """The data sets of the tasks, as NumPy arrays.
 
 Every data set becomes float32 images of shape (rows, channels, height, width), or float32 rows of
-features, with int64 labels that start at 0. Pixels are first brought to [0, 1] (digits: / 16,
-uint8: / 255). With ``scaling="standard"`` the channels of the torchvision sets are then normalised
-with their published means and standard deviations; for digits
-(scikit-learn's 8x8 images) and a user's own file (``npz:PATH``) none are published, and they stay
-as they are.
+features, with int64 labels that start at 0, or float32 numbers to predict (regression). Examples
+that a function of the user's gives keep their shape. Pixels are first brought to [0, 1]
+(digits: / 16, uint8: / 255). With ``scaling="standard"`` the channels of the torchvision sets are
+then normalised with their published means and standard deviations; for digits (scikit-learn's 8x8
+images) and a user's own data none are published, and they stay as they are.
 """
 
 from __future__ import annotations
 
 import os
 import zipfile
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mll_flower.tasks import hugging_face
+from mll_flower.tasks.dataset import Dataset, assemble
+from mll_flower.tasks.own_code import is_reference
+from mll_flower.tasks.own_data import call_loader, read_image_folder
 from mll_flower.tasks.published import PUBLISHED, Arrays, label_of, read_torchvision
+
+__all__ = ["Dataset", "known_datasets", "load_dataset", "parse_dataset"]
 
 Scaling = Literal["standard", "unit"]
 
 _NPZ = "npz:"
+_IMAGES = "image-folder:"
 _NPZ_KEYS = ("x_train", "y_train", "x_test", "y_test")
 
 
-@dataclass(frozen=True, eq=False)
-class Dataset:
-    """Training and test rows of one data set.
-
-    Parameters
-    ----------
-    name : str
-        The name under which it was requested.
-    label : str
-        How results on it are labelled. A set whose row counts are not the published ones never
-        gets the published set's label.
-    x_train, x_test : ndarray
-        float32; (rows, channels, height, width), or (rows, features).
-    y_train, y_test : ndarray
-        int64 labels in 0 .. classes - 1.
-    classes : int
-        Number of classes.
-    """
-
-    name: str
-    label: str
-    x_train: NDArray[np.float32]
-    y_train: NDArray[np.int64]
-    x_test: NDArray[np.float32]
-    y_test: NDArray[np.int64]
-    classes: int
-
-    @property
-    def input_shape(self) -> tuple[int, ...]:
-        """Shape of one example."""
-        return self.x_train.shape[1:]
-
-
 def known_datasets() -> tuple[str, ...]:
-    """Return the names that `load_dataset` knows; ``npz:PATH`` stands for a file of your own."""
-    return ("digits", "emnist", *PUBLISHED, f"{_NPZ}PATH")
+    """Return the names that `load_dataset` knows; those from ``npz:PATH`` on are of your own."""
+    own = (f"{_NPZ}PATH", f"{_IMAGES}PATH", f"{hugging_face.PREFIX}NAME_OR_FOLDER")
+    return ("digits", "emnist", *PUBLISHED, *own, "module:function", "file.py:function")
 
 
 def parse_dataset(name: str) -> str:
@@ -84,7 +57,15 @@ def parse_dataset(name: str) -> str:
         If the name is not known.
     """
     full = "emnist:letters" if name == "emnist" else name
-    if full == "digits" or full in PUBLISHED or (full.startswith(_NPZ) and full != _NPZ):
+    if full.startswith(hugging_face.PREFIX):
+        hugging_face.parse(full)
+        return full
+    if full == "digits" or full in PUBLISHED:
+        return full
+    for prefix in (_NPZ, _IMAGES):
+        if full.startswith(prefix) and full != prefix:
+            return full
+    if is_reference(full):
         return full
     raise ValueError(f"unknown dataset {name!r}: use one of {', '.join(known_datasets())}")
 
@@ -94,8 +75,33 @@ def npz_path(name: str) -> Path | None:
     return Path(name.removeprefix(_NPZ)).expanduser() if name.startswith(_NPZ) else None
 
 
+def own_folder(name: str) -> Path | None:
+    """Return the folder of a data set ``image-folder:PATH``; None for any other data set."""
+    return Path(name.removeprefix(_IMAGES)).expanduser() if name.startswith(_IMAGES) else None
+
+
+def names_a_path(name: str) -> bool:
+    """Return whether a data set is a file or folder on the machine that made its path absolute."""
+    return (
+        npz_path(name) is not None
+        or own_folder(name) is not None
+        or (
+            name.startswith(hugging_face.PREFIX)
+            and Path(hugging_face.parse(name).path).is_absolute()
+        )
+    )
+
+
+def is_own_function(name: str) -> bool:
+    """Return whether a data set comes from a function of the user's: ``module:function``."""
+    prefixes = (_NPZ, _IMAGES, hugging_face.PREFIX)
+    return not name.startswith(prefixes) and name not in PUBLISHED and is_reference(name)
+
+
 def absolute_dataset(name: str, folder: Path) -> str:
-    """Make the path of a data set ``npz:PATH`` absolute; other names stay as they are.
+    """Make the path in a data set's name absolute; other names stay as they are.
+
+    A function's file stays relative too: it is looked for in ``code-dir``.
 
     Parameters
     ----------
@@ -104,26 +110,45 @@ def absolute_dataset(name: str, folder: Path) -> str:
     folder : Path
         Where a relative path starts.
     """
-    path = npz_path(name)
-    return name if path is None else f"{_NPZ}{(folder / path).absolute()}"
+    if name.startswith(hugging_face.PREFIX):
+        return hugging_face.absolute(name, folder)
+    for prefix, path in ((_NPZ, npz_path(name)), (_IMAGES, own_folder(name))):
+        if path is not None:
+            return f"{prefix}{(folder / path).absolute()}"
+    return name
 
 
-def load_dataset(name: str, data_dir: str | None = None, scaling: Scaling = "standard") -> Dataset:
+def load_dataset(
+    name: str,
+    data_dir: str | None = None,
+    scaling: Scaling = "standard",
+    code_dir: str = "",
+    classes: int = 0,
+) -> Dataset:
     """Load a data set from `data_dir`, or download it there if it is missing.
 
     Parameters
     ----------
     name : str
         ``digits`` (scikit-learn's 8x8 digits, embedded, 1,437 / 360 rows), ``mnist``,
-        ``fashion-mnist``, ``emnist`` (its letters) or ``emnist:SPLIT``, ``cifar10``, or
+        ``fashion-mnist``, ``emnist`` (its letters) or ``emnist:SPLIT``, ``cifar10``;
         ``npz:PATH``: a file with the arrays x_train, y_train, x_test and y_test, where x is
-        (rows, features), (rows, height, width), or images with channels first or last.
+        (rows, features), (rows, height, width), or images with channels first or last;
+        ``image-folder:PATH``: images in train/CLASS/ and test/CLASS/;
+        ``hf:NAME_OR_FOLDER``: see `mll_flower.tasks.hugging_face`;
+        ``module:function`` or ``file.py:function``: see `mll_flower.tasks.own_data.call_loader`.
+        Whole numbers as targets are classes, floating-point numbers are to be predicted.
     data_dir : str, optional
         A torchvision root (``MNIST/raw/...``), which may also hold CIFAR-10 as ``cifar10.npz``.
         The default is the environment variable MLL_FLOWER_DATA, or ``data`` if it is not set.
     scaling : {"standard", "unit"}
         ``standard`` normalises channels by the published mean and standard deviation; ``unit``
         leaves pixels in [0, 1].
+    code_dir : str
+        The folder in which functions of the user's are looked for.
+    classes : int
+        Number of classes of the user's own data, if their labels need not show it: the largest
+        label may be missing. 0: the largest label and 1, or what the data set says.
 
     Returns
     -------
@@ -146,15 +171,26 @@ def load_dataset(name: str, data_dir: str | None = None, scaling: Scaling = "sta
     if path is not None:
         if not path.is_file():
             raise FileNotFoundError(f"dataset {name!r}: the file {path.absolute()} does not exist")
-        return _assemble(name, path.name, _read_npz(path), None)
+        return assemble(name, path.name, _read_npz(path), classes or None)
     root = Path(data_dir or os.environ.get("MLL_FLOWER_DATA") or "data").expanduser()
+    if is_own_function(full):
+        arrays = call_loader(full, code_dir, str(root))
+        return assemble(name, full, arrays, classes or None, as_given=True)
+    folder = own_folder(full)
+    if folder is not None:
+        arrays, found = read_image_folder(name, folder)
+        return assemble(name, folder.name, arrays, classes or found)
+    if full.startswith(hugging_face.PREFIX):
+        label = Path(hugging_face.parse(full).path).name
+        arrays, stated = hugging_face.read_hugging_face(full)
+        return assemble(name, label, arrays, classes or stated)
     known = PUBLISHED[full]
     packed = root / "cifar10.npz"
     if full == "cifar10" and packed.is_file():
         arrays = _read_npz(packed)
     else:
         arrays = read_torchvision(full, root)
-    data = _assemble(name, label_of(full, arrays), arrays, known.classes)
+    data = assemble(name, label_of(full, arrays), arrays, known.classes)
     if scaling == "standard":
         for x in (data.x_train, data.x_test):
             x -= np.asarray(known.mean, np.float32)[:, None, None]
@@ -171,7 +207,7 @@ def _digits(name: str) -> Dataset:
     test = np.zeros(len(y), dtype=bool)
     test[np.argsort(y, kind="stable")[::5]] = True
     x = images.reshape(-1, 1, 8, 8) / 16
-    return _assemble(name, "digits (8x8)", (x[~test], y[~test], x[test], y[test]), 10)
+    return assemble(name, "digits (8x8)", (x[~test], y[~test], x[test], y[test]), 10)
 
 
 def _read_npz(path: Path) -> Arrays:
@@ -187,54 +223,3 @@ def _read_npz(path: Path) -> Arrays:
             "np.savez(path, x_train=..., y_train=..., x_test=..., y_test=...)"
         )
     return cast(Arrays, tuple(arrays[key] for key in _NPZ_KEYS))
-
-
-def _assemble(name: str, label: str, arrays: Arrays, classes: int | None) -> Dataset:
-    """Check the arrays of a data set and bring them to the form that all data sets have."""
-    x_train, y_train, x_test, y_test = arrays
-    x_train, x_test = _examples(name, x_train), _examples(name, x_test)
-    y_train, y_test = _labels(name, y_train, len(x_train)), _labels(name, y_test, len(x_test))
-    if x_train.shape[1:] != x_test.shape[1:]:
-        raise ValueError(
-            f"dataset {name!r}: training examples have shape {x_train.shape[1:]} and test examples "
-            f"{x_test.shape[1:]}; they must be the same"
-        )
-    low = min(int(y_train.min()), int(y_test.min()))
-    high = max(int(y_train.max()), int(y_test.max()))
-    if low < 0 or (classes is not None and high >= classes):
-        raise ValueError(
-            f"dataset {name!r}: labels run from {low} to {high}; they must be whole numbers from 0"
-            + (f" to {classes - 1}" if classes else "")
-        )
-    return Dataset(name, label, x_train, y_train, x_test, y_test, classes or max(high + 1, 2))
-
-
-def _examples(name: str, x: NDArray[Any]) -> NDArray[np.float32]:
-    if x.ndim not in (2, 3, 4) or len(x) == 0 or x.dtype.kind not in "buif":
-        raise ValueError(
-            f"dataset {name!r}: x has shape {x.shape} and dtype {x.dtype}; use numbers of shape "
-            "(rows, features), (rows, height, width), (rows, channels, height, width) or "
-            "(rows, height, width, channels), with at least one row"
-        )
-    if x.ndim == 3:
-        x = x[:, None]
-    elif x.ndim == 4 and x.shape[3] in (1, 3) and x.shape[1] not in (1, 3):
-        x = x.transpose(0, 3, 1, 2)  # channels last; a reshape would mix pixels and channels
-    scaled = np.array(x, dtype=np.float32, order="C")
-    if x.dtype == np.uint8:
-        scaled /= 255
-    if not np.isfinite(scaled).all():
-        raise ValueError(
-            f"dataset {name!r}: x holds values that are not finite in float32: remove or replace "
-            "NaN, infinity and very large numbers"
-        )
-    return scaled
-
-
-def _labels(name: str, y: NDArray[Any], rows: int) -> NDArray[np.int64]:
-    if y.size != rows or y.shape[:1] != (rows,) or y.dtype.kind not in "bui":
-        raise ValueError(
-            f"dataset {name!r}: y has shape {y.shape} and dtype {y.dtype} for {rows} rows of x; "
-            "use one whole number per row"
-        )
-    return y.reshape(rows).astype(np.int64)

@@ -43,7 +43,9 @@ def binary_labels(y: Labels, classes: int) -> Labels:
     return 2 * y // classes
 
 
-def build_model(name: str, input_shape: tuple[int, ...], classes: int, seed: int) -> nn.Module:
+def build_model(
+    name: str, input_shape: tuple[int, ...], classes: int, seed: int, regression: bool = False
+) -> nn.Module:
     """Build a model whose initial values depend on the seed alone.
 
     The global random state of torch is neither read nor changed.
@@ -61,9 +63,11 @@ def build_model(name: str, input_shape: tuple[int, ...], classes: int, seed: int
         Shape of one example: (channels, height, width); ``logistic`` and ``mlp`` also take
         (features,).
     classes : int
-        Number of classes, at least 2.
+        Number of classes, at least 2, or of targets per row in regression.
     seed : int
         Seed of the initial values.
+    regression : bool
+        Whether the model predicts numbers instead of classes.
 
     Returns
     -------
@@ -79,7 +83,9 @@ def build_model(name: str, input_shape: tuple[int, ...], classes: int, seed: int
 
     if name not in _BUILDERS:
         raise ValueError(f"unknown model {name!r}: use one of {', '.join(_BUILDERS)}")
-    if classes < 2:
+    if regression and name == "logistic":
+        raise ValueError("model 'logistic' predicts classes, not numbers: use 'mlp' or 'cnn'")
+    if classes < 2 and not regression:
         raise ValueError(f"model {name!r} needs at least 2 classes, not {classes}")
     if not input_shape or min(input_shape) < 1:
         raise ValueError(f"model {name!r}: {input_shape} is not the shape of an example")

@@ -12,9 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mll_flower.tasks.own_partitions import is_own_partition, own_partition
+
 Rows = NDArray[np.int64]
 
 KNOWN_PARTITIONS = ("iid", "sized", "dirichlet(ALPHA)", "shards", "shards(N)", "by-hub")
+_OWN = "own"
 
 GROUP_PERCENTS = (5, 10, 20, 25, 40)
 """Per cent of the data that each group of ``sized`` holds (the paper's first experiment)."""
@@ -29,7 +32,8 @@ class PartitionSpec:
     Parameters
     ----------
     name : str
-        ``iid``, ``sized``, ``dirichlet``, ``shards`` or ``by-hub``.
+        ``iid``, ``sized``, ``dirichlet``, ``shards`` or ``by-hub``; ``own`` for a function or a
+        file of the user's.
     value : float, optional
         alpha of ``dirichlet``, shards per worker of ``shards``; None for the others.
     """
@@ -45,7 +49,7 @@ def parse_partition(spec: str) -> PartitionSpec:
     ----------
     spec : str
         ``iid``, ``sized``, ``dirichlet(ALPHA)``, ``shards`` (two per worker), ``shards(N)`` or
-        ``by-hub``.
+        ``by-hub``; or a function or file of the user's, see `own_partition`.
 
     Returns
     -------
@@ -57,6 +61,8 @@ def parse_partition(spec: str) -> PartitionSpec:
     ValueError
         If the specification is not known, or its parameter is impossible.
     """
+    if is_own_partition(spec):
+        return PartitionSpec(_OWN)
     match = re.fullmatch(r"\s*([a-z-]+)\s*(?:\(([^()]*)\))?\s*", spec)
     name, argument = match.groups() if match else (None, None)
     if name in ("iid", "sized", "by-hub") and argument is None:
@@ -73,7 +79,10 @@ def parse_partition(spec: str) -> PartitionSpec:
         if alpha <= 0:
             raise ValueError(f"partition {spec!r}: alpha must be above 0")
         return PartitionSpec(name, alpha)
-    raise ValueError(f"unknown partition {spec!r}: use one of {', '.join(KNOWN_PARTITIONS)}")
+    raise ValueError(
+        f"unknown partition {spec!r}: use one of {', '.join(KNOWN_PARTITIONS)}, a function "
+        "(module:function or file.py:function), or a .json or .npz file"
+    )
 
 
 def _number(text: str, spec: str) -> float:
@@ -86,7 +95,9 @@ def _number(text: str, spec: str) -> float:
     return value
 
 
-def partition(spec: str, labels: NDArray[Any], hub_of: NDArray[Any], seed: int) -> list[Rows]:
+def partition(
+    spec: str, labels: NDArray[Any], hub_of: NDArray[Any], seed: int, code_dir: str = ""
+) -> list[Rows]:
     """Split the rows of a training set among the workers.
 
     Parameters
@@ -101,18 +112,21 @@ def partition(spec: str, labels: NDArray[Any], hub_of: NDArray[Any], seed: int) 
         not given), which are dealt at random.
         ``by-hub``: the classes are dealt evenly to the hubs, and the workers of a hub split its
         rows at random; if there are more hubs than classes, several hubs share a class.
+        A function or file of the user's: see `own_partition`.
     labels : ndarray
-        The label of each row.
+        The label of each row, or the number to predict.
     hub_of : ndarray
         The hub of each worker.
     seed : int
         The run seed; the same seed gives the same partition.
+    code_dir : str
+        The folder in which functions and files of the user's are looked for.
 
     Returns
     -------
     list of ndarray
-        The rows of each worker, ascending. They are disjoint and cover all rows, and every worker
-        has at least one.
+        The rows of each worker, at least one for each. Unless the partition is the user's own,
+        they are ascending, disjoint and cover all rows.
 
     Raises
     ------
@@ -122,6 +136,15 @@ def partition(spec: str, labels: NDArray[Any], hub_of: NDArray[Any], seed: int) 
     parsed = parse_partition(spec)
     labels, hub_of = np.asarray(labels), np.asarray(hub_of)
     workers = len(hub_of)
+    if parsed.name == _OWN:
+        return own_partition(spec, code_dir, labels, hub_of, seed)
+    if parsed.name in ("iid", "sized"):
+        labels = np.arange(len(labels))  # the labels do not matter, and may have any shape
+    elif labels.ndim > 1 or (labels.dtype.kind == "f" and parsed.name != "shards"):
+        raise ValueError(
+            f"partition {spec!r} goes by classes, and the targets of this data set are not one "
+            "class per row: use iid, sized, or a function or file of your own"
+        )
     if labels.ndim != 1 or hub_of.ndim != 1 or workers == 0:
         raise ValueError(
             f"labels has shape {labels.shape} and hub_of {hub_of.shape}: give one label per row "

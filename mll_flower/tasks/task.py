@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -11,7 +13,22 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from mll_flower.tasks.data import Dataset, load_dataset
+from mll_flower.tasks.metrics import (
+    AUTO,
+    CLASS_LOSSES,
+    NUMBER_LOSSES,
+    Accuracy,
+    Errors,
+    Loss,
+    Measure,
+    Own,
+    check_fits,
+    metric_name,
+    named_loss,
+)
 from mll_flower.tasks.models import binary_labels, build_model
+from mll_flower.tasks.own_code import find, is_reference
+from mll_flower.tasks.own_models import build_own_model
 
 
 @dataclass(frozen=True)
@@ -23,30 +40,50 @@ class Task:
     data : Dataset
         The training and test rows.
     model : str
-        The model's name.
+        The model's name, or a function of the user's.
     seed : int
         The run seed, which decides the model's initial values.
+    loss_name, metric : str
+        As the keys ``loss`` and ``metric`` of the run config.
+    code_dir : str
+        The folder in which functions of the user's are looked for.
     """
 
     data: Dataset
     model: str
     seed: int
+    loss_name: str = field(default=AUTO, kw_only=True)
+    metric: str = field(default=AUTO, kw_only=True)
+    code_dir: str = field(default="", kw_only=True)
 
     @classmethod
-    def load(cls, *, dataset: str, data_dir: str | None = None, model: str, seed: int = 0) -> Task:
-        """Load the data set of a task, and check that the model fits it.
+    def load(
+        cls,
+        *,
+        dataset: str,
+        data_dir: str | None = None,
+        model: str,
+        seed: int = 0,
+        loss: str = AUTO,
+        metric: str = AUTO,
+        code_dir: str = "",
+        classes: int = 0,
+    ) -> Task:
+        """Load the data set of a task, and check that model, loss and metric fit it.
 
         ``logistic`` gets pixels in [0, 1] as in the paper, whose step size of 0.2 is too large for
         normalised pixels; the other models get normalised ones.
 
         Parameters
         ----------
-        dataset, data_dir
+        dataset, data_dir, code_dir, classes
             As in `load_dataset`.
         model : str
-            As in `build_model`.
+            As in `build_model`, or a function of the user's.
         seed : int
             The run seed.
+        loss, metric : str
+            As the keys of the run config.
 
         Returns
         -------
@@ -54,38 +91,85 @@ class Task:
             The task.
         """
         scaling: Literal["unit", "standard"] = "unit" if model == "logistic" else "standard"
-        task = cls(load_dataset(dataset, data_dir, scaling), model, seed)
-        task.new_model()  # if the model does not fit the data, fail here and not in a worker
+        data = load_dataset(dataset, data_dir, scaling, code_dir, classes)
+        if data.x_train.dtype.kind == "i" and not is_reference(model):
+            raise ValueError(
+                f"dataset {dataset!r} gives whole numbers as examples, which model={model!r} "
+                "cannot take: give floating-point numbers, or a model of your own"
+            )
+        task = cls(data, model, seed, loss_name=loss, metric=metric, code_dir=code_dir)
+        # If the model, loss or metric does not fit the data, fail here and not in a worker.
+        task.new_model()
+        task._loss  # noqa: B018
+        task.new_measure()
         return task
 
     def new_model(self) -> nn.Module:
         """Build the model with its initial values, the same at every call."""
-        return build_model(self.model, self.data.input_shape, self.data.classes, self.seed)
+        data = self.data
+        if is_reference(self.model):
+            example = torch.from_numpy(data.x_train[:2])
+            return build_own_model(self.model, self.code_dir, example, data.outputs, self.seed)
+        return build_model(self.model, data.input_shape, data.outputs, self.seed, data.regression)
 
     def loss(self, output: Tensor, y: Tensor) -> Tensor:
-        """Return the mean loss of a batch: cross-entropy, or the log loss for ``logistic``.
+        """Return the mean loss of a batch.
+
+        By default it is the cross-entropy, the log loss for ``logistic``, or the mean squared error
+        in regression.
 
         Parameters
         ----------
         output : Tensor
-            Output of the model, (rows, classes), or (rows, 1) for ``logistic``.
+            Output of the model: (rows, classes); (rows, 1) for ``logistic``.
         y : Tensor
-            Class labels, int64.
+            Class labels, int64, or numbers to predict.
 
         Returns
         -------
         Tensor
             A scalar.
         """
+        return self._loss(output, y)
+
+    @cached_property
+    def _loss(self) -> Loss:
+        name, regression = self.loss_name, self.data.regression
         if self.model == "logistic":
-            target = binary_labels(y, self.data.classes).to(output.dtype)
-            return functional.binary_cross_entropy_with_logits(output[:, 0], target)
-        return functional.cross_entropy(output, y)
+            if name != AUTO:
+                raise ValueError(
+                    f"loss={name!r}: model 'logistic' has the log loss; use another model"
+                )
+            return self._log_loss
+        if is_reference(name):
+            return find("loss", name, self.code_dir)
+        fitting = NUMBER_LOSSES if regression else CLASS_LOSSES
+        if name == AUTO:
+            name = fitting[0]
+        check_fits("loss", name, fitting, regression)
+        return named_loss(name)
+
+    def _log_loss(self, output: Tensor, y: Tensor) -> Tensor:
+        target = binary_labels(y, self.data.classes).to(output.dtype)
+        return functional.binary_cross_entropy_with_logits(output[:, 0], target)
 
     @property
     def loss_is_cross_entropy(self) -> bool:
         """Whether `loss` is the cross-entropy: not for ``logistic`` or where a subclass differs."""
-        return type(self).loss is Task.loss and self.model != "logistic"
+        return type(self).loss is Task.loss and self._loss is functional.cross_entropy
+
+    @property
+    def metric_name(self) -> str:
+        """The name of what `evaluate` measures besides the loss, such as ``accuracy``."""
+        return metric_name(self.metric, self.data.regression)
+
+    def new_measure(self) -> Measure:
+        """Return what collects the batches of one evaluation."""
+        if is_reference(self.metric):
+            function: Callable[..., Any] = find("metric", self.metric, self.code_dir)
+            return Own(function)
+        name = self.metric_name
+        return Accuracy(self.correct) if name == "accuracy" else Errors(name)
 
     def correct(self, output: Tensor, y: Tensor) -> Tensor:
         """Return for each row whether the model is right.
@@ -93,12 +177,12 @@ class Task:
         Parameters
         ----------
         output, y : Tensor
-            As in `loss`.
+            As in `loss`; y holds class labels.
 
         Returns
         -------
         Tensor
-            bool, one per row.
+            bool, one per label.
         """
         if self.model == "logistic":
             return (output[:, 0] > 0) == (binary_labels(y, self.data.classes) == 1)
@@ -133,8 +217,9 @@ class Task:
         -------
         loss : float
             Mean over the rows.
-        accuracy : float
-            Fraction of the rows that the model gets right.
+        metric : float
+            The metric of the rows; by default the accuracy, or the mean squared error in
+            regression.
         """
         if split not in ("test", "train"):
             raise ValueError(f"unknown split {split!r}: use 'test' or 'train'")
@@ -148,7 +233,7 @@ class Task:
         device = next(module.parameters()).device
         modes = [(part, part.training) for part in module.modules()]
         module.eval()
-        loss, right = 0.0, 0
+        loss, measure = 0.0, self.new_measure()
         try:
             with torch.inference_mode():
                 for start in range(0, len(x), batch_size):
@@ -156,8 +241,8 @@ class Task:
                     labels = torch.from_numpy(y[rows]).to(device)
                     output = module(torch.from_numpy(x[rows]).to(device))
                     loss += float(self.loss(output, labels)) * len(labels)
-                    right += int(self.correct(output, labels).sum())
+                    measure.add(output, labels)
         finally:
             for part, training in modes:
                 part.training = training
-        return loss / len(x), right / len(x)
+        return loss / len(x), measure.value()

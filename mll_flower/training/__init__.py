@@ -7,7 +7,7 @@
 - `hub_rounds`: whole rounds of a hub whose workers are all trained in this process.
 - `budgets`: how many steps a worker takes in a round, and when each of them is due.
 - `run_engine`: builds the engine that a run config asks for.
-- `evaluation`: loss and accuracy of a model.
+- `evaluation`: loss and metric of a model.
 - `process`: set-up of a process that trains: threads, memory, reproducible results.
 - `_fast`: code that exists for speed alone.
 

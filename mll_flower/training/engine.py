@@ -1,9 +1,9 @@
-"""The training engine: the local SGD of many workers in one process, on one thread.
+"""The training engine: the local steps of many workers in one process, on one thread.
 
 The engine holds the data once and one model to train in. Workers take turns: the engine loads the
 hub's model, the worker takes its steps, and the result is added to the hub's average of its
 workers, times the worker's share of the weight. So a thousand workers need no more memory than
-one, and a worker that takes no step costs one addition. The SGD step itself is the trainer's: see
+one, and a worker that takes no step costs one addition. The step itself is the trainer's: see
 `trainer`.
 
 A worker's result depends only on the run seed, the worker, the round and the model it starts
@@ -49,7 +49,9 @@ class Engine:
     seed : int
         The run seed.
     momentum, weight_decay : float
-        As in ``torch.optim.SGD``; momentum starts at zero in every round.
+        As in ``torch.optim``; momentum starts at zero in every round.
+    optimiser : str
+        ``sgd`` or ``adamw``; its state starts afresh in every round.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class Engine:
         seed: int,
         momentum: float = 0.0,
         weight_decay: float = 0.0,
+        optimiser: str = "sgd",
     ) -> None:
         _check_sgd(batch_size, momentum, weight_decay)
         _check_shards(shards, len(task.data.x_train))
@@ -71,8 +74,9 @@ class Engine:
         start = numpy_state(task.new_model())
         self.layout = Layout.of(start)
         self._start = self.layout.flatten(start)
-        kind: type[Trainer] = LogisticTrainer if task.model == "logistic" else TorchTrainer
-        self._trainer = kind(task, self.layout, batch_size, momentum, weight_decay)
+        closed_form = task.model == "logistic" and optimiser == "sgd"
+        kind: type[Trainer] = LogisticTrainer if closed_form else TorchTrainer
+        self._trainer = kind(task, self.layout, batch_size, momentum, weight_decay, optimiser)
         self._evaluator = Evaluator(task, self.layout)
         self._rngs = batch_rngs(seed)
 
@@ -228,8 +232,8 @@ class Engine:
 
         Returns
         -------
-        loss, accuracy : float
-            Means over the rows.
+        loss, metric : float
+            The mean loss, and the task's metric.
         """
         return self._evaluator.evaluate(flat, split, batch_size, limit, threads)
 

@@ -1,4 +1,4 @@
-"""Loss and accuracy of a model, given as flat vectors (one per dtype), on the data of a task."""
+"""Loss and metric of a model, given as flat vectors (one per dtype), on the data of a task."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Evaluator:
         limit: int | None,
         threads: int | None,
     ) -> tuple[float, float]:
-        """Return the mean loss and the accuracy of a model; see `Engine.evaluate`."""
+        """Return the mean loss and the metric of a model; see `Engine.evaluate`."""
         if self._module is None:
             self._module = self._new_module(batch_size)
         arrays = self._layout.arrays(flat)

@@ -41,8 +41,16 @@ class LogisticTrainer(Trainer):
     """
 
     def __init__(
-        self, task: Task, layout: Layout, batch_size: int, momentum: float, weight_decay: float
+        self,
+        task: Task,
+        layout: Layout,
+        batch_size: int,
+        momentum: float,
+        weight_decay: float,
+        optimiser: str = "sgd",
     ) -> None:
+        if optimiser != "sgd":
+            raise ValueError(f"optimiser={optimiser!r}: this trainer has SGD alone")
         x = task.data.x_train
         self._x: Floats = np.ascontiguousarray(x.reshape(len(x), -1), dtype=np.float32)
         features = self._x.shape[1]

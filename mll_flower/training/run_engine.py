@@ -12,13 +12,21 @@ import numpy as np
 
 from mll_flower.algorithm.network import HubNetwork
 from mll_flower.config import RunConfig
+from mll_flower.tasks.own_code import forget_changed_files
 from mll_flower.tasks.partitions import partition
 from mll_flower.tasks.task import Task
+from mll_flower.tasks.task_check import check_task
 from mll_flower.training.engine import Engine
+from mll_flower.training.own_work import ALONE
 
-ALONE = (0,)
-"""``hub_of`` of an engine with one worker, which holds all rows: for a deployed worker that has
-its own data, or where models are only evaluated."""
+__all__ = [
+    "ALONE",
+    "check_own_work",
+    "forget_engines",
+    "hosted_workers",
+    "network_of",
+    "run_engine",
+]
 
 
 def run_engine(config: RunConfig, hub_of: tuple[int, ...] | None = None) -> Engine:
@@ -27,21 +35,51 @@ def run_engine(config: RunConfig, hub_of: tuple[int, ...] | None = None) -> Engi
     Parameters
     ----------
     config : RunConfig
-        Data set, partition, model and SGD; its other values do not matter here.
+        Data set, partition, model, loss and optimiser; its other values do not matter here.
     hub_of : tuple of int, optional
         The hub of each worker; taken from the config's network by default.
     """
     return _engine(
-        config.dataset,
-        config.data_dir,
-        config.model,
+        (
+            config.dataset,
+            config.data_dir,
+            config.model,
+            config.loss,
+            config.metric,
+            config.code_dir,
+            config.classes,
+        ),
         config.partition,
         _hub_of(config) if hub_of is None else hub_of,
         config.batch_size,
         config.seed,
         config.momentum,
         config.weight_decay,
+        config.optimiser,
     )
+
+
+def check_own_work(config: RunConfig, hub_of: tuple[int, ...] | None = None) -> None:
+    """Try everything of the user's own that a run config names, if anything; see `check_task`.
+
+    Files of the user's that have changed since this process executed them are executed again.
+
+    Parameters
+    ----------
+    config, hub_of
+        As in `run_engine`.
+    """
+    if not config.own_work:
+        return
+    if forget_changed_files():
+        forget_engines()
+    check_task(run_engine(config, hub_of).task, config.batch_size)
+
+
+def forget_engines() -> None:
+    """Free the engines and data sets that this process keeps."""
+    _engine.cache_clear()
+    _task.cache_clear()
 
 
 def hosted_workers(config: RunConfig, node: int) -> list[int]:
@@ -78,18 +116,17 @@ def _hub_of(config: RunConfig) -> tuple[int, ...]:
 
 @lru_cache(maxsize=4)
 def _engine(
-    dataset: str,
-    data_dir: str,
-    model: str,
+    task_values: tuple[str, str, str, str, str, str, int],
     partition_name: str,
     hub_of: tuple[int, ...],
     batch_size: int,
     seed: int,
     momentum: float,
     weight_decay: float,
+    optimiser: str,
 ) -> Engine:
-    task = replace(_task(dataset, data_dir, model), seed=seed)
-    shards = partition(partition_name, task.data.y_train, np.asarray(hub_of), seed)
+    task = replace(_task(*task_values), seed=seed)
+    shards = partition(partition_name, task.data.y_train, np.asarray(hub_of), seed, task.code_dir)
     return Engine(
         task,
         shards,
@@ -97,10 +134,27 @@ def _engine(
         seed=seed,
         momentum=momentum,
         weight_decay=weight_decay,
+        optimiser=optimiser,
     )
 
 
 @lru_cache(maxsize=2)
-def _task(dataset: str, data_dir: str, model: str) -> Task:
+def _task(
+    dataset: str,
+    data_dir: str,
+    model: str,
+    loss: str,
+    metric: str,
+    code_dir: str,
+    classes: int,
+) -> Task:
     # Without the seed, so that runs with different seeds share the data.
-    return Task.load(dataset=dataset, data_dir=data_dir or None, model=model)
+    return Task.load(
+        dataset=dataset,
+        data_dir=data_dir or None,
+        model=model,
+        loss=loss,
+        metric=metric,
+        code_dir=code_dir,
+        classes=classes,
+    )

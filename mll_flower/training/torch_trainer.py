@@ -1,4 +1,4 @@
-"""A worker's SGD steps on any torch module: `TorchTrainer._step` and `_move`.
+"""A worker's steps on any torch module: `TorchTrainer._step`.
 
 A flat model is one vector per dtype that holds all arrays of a model
 (`mll_flower.models.layout`). The trainer has one such model, its *row*, and the module's
@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from mll_flower.models.layout import Flat, Layout
 from mll_flower.training._fast.channels_last import channels_last_pays, to_channels_last
 from mll_flower.training._fast.plain_stack import PlainStack
+from mll_flower.training.optimisers import OPTIMISERS
 from mll_flower.training.trainer import Pace, Trainer
 
 if TYPE_CHECKING:
@@ -90,10 +91,15 @@ class TorchTrainer(Trainer):
     """Trains any torch module. See `Trainer` for the parameters."""
 
     def __init__(
-        self, task: Task, layout: Layout, batch_size: int, momentum: float, weight_decay: float
+        self,
+        task: Task,
+        layout: Layout,
+        batch_size: int,
+        momentum: float,
+        weight_decay: float,
+        optimiser: str = "sgd",
     ) -> None:
         self._x, self._y = task.tensors()
-        self._momentum, self._weight_decay = momentum, weight_decay
         self.module = task.new_model()
         self.channels_last = channels_last_pays(self.module, self._x[0], batch_size)
         self._bind(layout)
@@ -104,7 +110,7 @@ class TorchTrainer(Trainer):
             self.module, task.loss, self._parameters
         )
         trained = self._gradients.trained
-        self._velocity = [torch.zeros_like(tensor) for tensor in trained] if momentum else []
+        self._optimiser = OPTIMISERS[optimiser](trained, momentum, weight_decay)
 
     def _bind(self, layout: Layout) -> None:
         """Make every tensor of the module a view of the row."""
@@ -153,8 +159,7 @@ class TorchTrainer(Trainer):
         torch.default_generator.manual_seed(int(seed[0]))
         for buffer, start in self._scratch:
             buffer.copy_(start)
-        for velocity in self._velocity:
-            velocity.zero_()
+        self._optimiser.reset()
         total, taken = 0.0, 0
         for rows in pace(torch.from_numpy(batches)):
             total += self._step(rows, learning_rate)
@@ -163,28 +168,13 @@ class TorchTrainer(Trainer):
         return total / taken if taken else math.nan
 
     def _step(self, rows: Tensor, learning_rate: float) -> float:
-        """Take one SGD step on these rows of the data; return the loss before it."""
+        """Take one step on these rows of the data; return the loss before it."""
         x = self._x.index_select(0, rows)
         if self.channels_last:
             x = to_channels_last(x)
         loss, gradients = self._gradients(x, self._y.index_select(0, rows))
-        self._move(gradients, learning_rate)
+        self._optimiser.move(gradients, learning_rate)
         return loss.item()
-
-    def _move(self, gradients: Sequence[Tensor | None], learning_rate: float) -> None:
-        """Change the trained tensors as ``torch.optim.SGD`` does."""
-        used = [i for i, gradient in enumerate(gradients) if gradient is not None]
-        tensors = [self._gradients.trained[i] for i in used]
-        direction = [gradient for gradient in gradients if gradient is not None]
-        if self._weight_decay:
-            # Not in place: two parameters may share one gradient tensor.
-            direction = list(torch._foreach_add(direction, tensors, alpha=self._weight_decay))
-        if self._velocity:
-            velocities = [self._velocity[i] for i in used]
-            torch._foreach_mul_(velocities, self._momentum)
-            torch._foreach_add_(velocities, direction)
-            direction = velocities
-        torch._foreach_add_(tensors, direction, alpha=-learning_rate)
 
     def _collect_replaced(self) -> None:
         """Copy into the row the buffers that the module has replaced, and tied tensors."""

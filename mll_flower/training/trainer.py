@@ -1,4 +1,4 @@
-"""The interface between the engine and the code that takes SGD steps.
+"""The interface between the engine and the code that takes workers' steps.
 
 The engine decides which worker trains when, on which mini-batches and from which model; a
 trainer only takes the steps. There are two: `TorchTrainer` for any torch module, and
@@ -23,7 +23,7 @@ Pace = Callable[[Iterable[Any]], Iterator[Any]]
 
 
 class Trainer(Protocol):
-    """Takes SGD steps on one model, which it holds in its `row`.
+    """Takes steps on one model, which it holds in its `row`.
 
     Parameters
     ----------
@@ -34,7 +34,9 @@ class Trainer(Protocol):
     batch_size : int
         Rows of a mini-batch.
     momentum, weight_decay : float
-        As in ``torch.optim.SGD``.
+        As in ``torch.optim``.
+    optimiser : str
+        A key of `mll_flower.training.optimisers.OPTIMISERS`.
 
     Attributes
     ----------
@@ -46,7 +48,13 @@ class Trainer(Protocol):
     row: Flat
 
     def __init__(
-        self, task: Task, layout: Layout, batch_size: int, momentum: float, weight_decay: float
+        self,
+        task: Task,
+        layout: Layout,
+        batch_size: int,
+        momentum: float,
+        weight_decay: float,
+        optimiser: str = "sgd",
     ) -> None: ...
 
     def steps(
@@ -56,7 +64,7 @@ class Trainer(Protocol):
         noise_seed: tuple[int, ...],
         pace: Pace = iter,
     ) -> float:
-        """Take one SGD step per batch on the model in the row; momentum starts at zero.
+        """Take one step per batch on the model in the row; the optimiser's state starts afresh.
 
         Parameters
         ----------

@@ -24,6 +24,7 @@ from mll_flower.cli import app as cli
 from mll_flower.processes.flower_environment import app_directory
 from mll_flower.processes.simulation import SuperLink, run_app, simulation_superlink
 from mll_flower.results.files import COLUMNS
+from tests.support.own_work import write_user_files
 from tests.support.simulated import (
     Results,
     config_of,
@@ -154,6 +155,20 @@ def test_the_command_runs_through_flower(shared: Shared, tmp_path: Path):
     assert "test accuracy" in result.output
     # torch's results too are the same to the bit in Ray's actors and here.
     assert Results(tmp_path / "run").same_model(play(tmp_path / "here", **settings))
+
+
+def test_a_users_file_trains_in_flowers_processes(
+    shared: Shared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The file is in the working folder, which is not on the path of Flower's processes."""
+    monkeypatch.chdir(write_user_files(tmp_path / "user"))
+    own = {"model": "mine.py:Awkward", "dataset": "mine.py:classes", "loss": "mine.py:smooth"}
+    own |= {"partition": "mine.py:unequal", "optimiser": "adamw", "learning_rate": 0.02}
+    settings = {**SETTINGS, **own, "slots": 16, "pool": "hub"}
+    result = invoke_run(shared, tmp_path / "run", settings)
+    assert result.exit_code == 0, result.output
+    ours = play(tmp_path / "here", code_dir=str(tmp_path / "user"), **settings)
+    assert Results(tmp_path / "run").same_model(ours)
 
 
 def test_too_few_nodes_fail_the_run_with_the_remedy(shared: Shared, tmp_path: Path):

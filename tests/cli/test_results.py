@@ -132,3 +132,32 @@ def test_errors_are_one_line(
     assert result.output.startswith("Error: ")
     assert re.search(message, result.output), result.output
     assert len(result.output.splitlines()) == 1
+
+
+def write_run_with_metric(folder: Path, metric: str) -> Path:
+    """Write a run whose metric has another name than accuracy."""
+    write_run(folder)
+    rows = (folder / "metrics.csv").read_text()
+    (folder / "metrics.csv").write_text(rows.replace("accuracy", metric, 1))
+    (folder / "metrics.json").write_text(
+        (folder / "metrics.json").read_text().replace('"accuracy"', f'"{metric}"')
+    )
+    return folder
+
+
+def test_another_metric_is_shown_by_its_name(tmp_path: Path) -> None:
+    run = write_run_with_metric(tmp_path / "a", "mse")
+    result = call("compare", run, "--target", 3.5, "--csv", tmp_path / "t.csv")
+    assert result.exit_code == 0, result.output
+    assert re.search(r"loss +best +mse +best", result.output)
+    assert "To reach a mse of 3.5" in result.output
+    with (tmp_path / "t.csv").open(newline="") as file:
+        (row,) = csv.DictReader(file)
+    assert float(row["best_mse"]) == 0  # the lowest: write_run's metric rises from 0
+    assert float(row["final_mse"]) > 0.5
+    assert row["slots_to_target"] == "0"
+    result = call("plot", run, "--out", tmp_path / "p.svg")
+    assert "<!-- test mse -->" in (tmp_path / "p.svg").read_text()
+    both = call("compare", run, write_run(tmp_path / "b"), "--out", tmp_path / "q.svg")
+    assert re.search(r"loss +best +metric +best", both.output)
+    assert "<!-- test mse or test accuracy -->" in (tmp_path / "q.svg").read_text()

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from mll_flower.cli import app
 from mll_flower.config import RunConfig
+from tests.support.own_work import write_user_files
 from tests.support.simulated import Results, play
 
 SMALL = {
@@ -177,3 +178,45 @@ def test_help_shows_every_option():
     assert result.exit_code == 0
     for key in (*RunConfig().to_run_config(), "config", "in-process", "actors", "flwr-home"):
         assert f"--{key}" in result.stdout
+
+
+def test_own_files_are_found_in_the_working_folder(tmp_path, elsewhere):
+    write_user_files(elsewhere)
+    own = {"model": "mine.py:Awkward", "dataset": "mine.py:numbers", "metric": "r2"}
+    result = run(tmp_path / "out", **own)
+    assert result.exit_code == 0, result.output
+    assert "test r2" in result.stdout
+    assert Results(tmp_path / "out").config.code_dir == str(elsewhere)
+    # Elsewhere, if it is said where.
+    other = write_user_files(tmp_path / "other")
+    result = run(tmp_path / "b", "--code-dir", "../other", **own)
+    assert result.exit_code == 0, result.output
+    assert Results(tmp_path / "b").config.code_dir == str(elsewhere / ".." / "other")
+    assert Results(tmp_path / "b").same_model(Results(tmp_path / "out"))
+    assert other.is_dir()
+
+
+@pytest.mark.parametrize("in_process", [True, False])
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"model": "mine.py:Net"}, "model='mine.py:Net': mine.py has no 'Net'; it has Awkward,"),
+        ({"model": "none:Net"}, "model='none:Net': no module 'none'; modules are looked for in"),
+        ({"loss": "mine.py:classes"}, "loss='mine.py:classes' on an output of shape (32, 3)"),
+        ({"partition": "rows.json"}, "partition='rows.json' gives 3 lists for 4 workers"),
+        ({"dataset": "digits"}, "model='mine.py:Awkward' on a batch of shape (32, 1, 8, 8) raised"),
+    ],
+    ids=str,
+)
+def test_a_mistake_in_own_files_is_named_before_anything_starts(
+    tmp_path, elsewhere, settings, message, in_process
+):
+    write_user_files(elsewhere)
+    (elsewhere / "rows.json").write_text("[[0], [1], [2]]")
+    own = {"model": "mine.py:Awkward", "dataset": "mine.py:classes", **settings}
+    with patch("mll_flower.processes.simulation.simulation_superlink") as superlink:
+        result = run(tmp_path / "out", in_process=in_process, **own)
+    assert result.exit_code == 2, result.output
+    assert f"Error: {message}" in result.output
+    assert not superlink.called
+    assert not (tmp_path / "out").exists()

@@ -11,7 +11,7 @@ from mll_flower.config import RunConfig
 from mll_flower.deployment.example_network import example_network
 from mll_flower.deployment.network_file import load_network
 from mll_flower.deployment.run_config import hub_run_config, own_node_config
-from tests.support.deployment import example_with
+from tests.support.deployment import example_with, write_data
 
 ROOT = Path(__file__).parents[2]
 
@@ -75,6 +75,9 @@ def test_an_impossible_run_config_is_an_error_before_anything_starts(
 
 def test_a_worker_s_own_data(tmp_path: Path) -> None:
     network = example_with(tmp_path)
+    with pytest.raises(ValueError, match=r"own data\.npz' does not exist"):
+        own_node_config(network, 'dataset="npz:own data.npz"')
+    write_data(tmp_path / "own data.npz")
     given = own_node_config(network, 'dataset="npz:own data.npz" data-dir="here" speed=2')
     expected = {"dataset": f"npz:{tmp_path}/own data.npz", "data-dir": f"{tmp_path}/here"}
     assert given == {**expected, "speed": 2}

@@ -21,6 +21,13 @@ def test_flower_has_a_home_of_its_own_and_installs_nothing(tmp_path: Path) -> No
     assert env["PATH"].split(os.pathsep)[0] == str(Path(sys.executable).parent)
 
 
+def test_the_users_path_is_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["own", "/elsewhere", ""]))
+    path = flower_environment(tmp_path)["PYTHONPATH"].split(os.pathsep)
+    assert path == [str(tmp_path / "own"), "/elsewhere"]
+
+
 def test_a_free_port_can_be_used() -> None:
     with socket.socket() as server:
         server.bind(("127.0.0.1", free_port()))

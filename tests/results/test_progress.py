@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mll_flower.results import progress
-from mll_flower.results.progress import ProgressWriter, loss_and_accuracy, read_progress
+from mll_flower.results.progress import ProgressWriter, loss_and_metric, read_progress
 
 
 def test_what_is_written_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -41,4 +41,4 @@ def test_a_file_that_is_not_json_is_no_progress_yet(tmp_path: Path) -> None:
 
 
 def test_no_text_before_the_first_evaluation() -> None:
-    assert loss_and_accuracy({"total": 64, "slot": 8}) == ""
+    assert loss_and_metric({"total": 64, "slot": 8}) == ""

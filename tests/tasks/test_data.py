@@ -71,7 +71,9 @@ def test_npz_float_images_are_not_scaled(tmp_path: Path) -> None:
     ("x", "y", "message"),
     [
         (np.zeros((3, 4)), np.array([-1, 0, 1]), "labels run from -1 to 1"),
-        (np.zeros((3, 4)), np.array([0.5, 0, 1]), "one whole number per row"),
+        (np.zeros((3, 4)), np.array(["a", "b", "c"]), "one whole number per row"),
+        (np.zeros((3, 4)), np.zeros((3, 2), int), "one whole number per row"),
+        (np.zeros((3, 4)), np.array([0.5, np.nan, 1]), "y holds values that are not finite"),
         (np.zeros((3, 4)), np.arange(4), "one whole number per row"),
         (np.full((3, 4), np.nan), np.arange(3), "not finite"),
         (np.zeros(3), np.arange(3), r"x has shape \(3,\)"),

@@ -28,7 +28,7 @@ def payload(run: Run) -> dict[str, Any]:
     """Return everything about a run that the script draws; None for values that are not finite."""
     network, end = run.network, run.end
     matrix = end["network"]["H"]
-    keys = ("slot", "round", "steps", "bytes", "seconds", "loss", "test_loss", "accuracy")
+    keys = ("slot", "round", "steps", "bytes", "seconds", "loss", "test_loss")
     picked = [run.evaluations[i] for i in evenly_spaced(len(run.evaluations), POINTS)]
     data = {
         "colours": {
@@ -38,7 +38,11 @@ def payload(run: Run) -> dict[str, Any]:
         "positions": positions(network.graph),
         "edges": [[i, j, matrix[i][j], matrix[j][i]] for i, j in end["network"]["edges"]],
         "shares": network.b.tolist(),
-        "evaluations": {key: [e[key] for e in picked] for key in keys},
+        "evaluations": {
+            **{key: [e[key] for e in picked] for key in keys},
+            "accuracy": [e[run.metric] for e in picked],
+        },
+        "metric": run.metric,
         "frames": frames(run),
         "workers": [
             {**worker, "expected": expected}

@@ -99,7 +99,7 @@ const charts = [
     { name: "training loss", colour: data.colours.loss, y: evaluations.loss },
     { name: "test loss", colour: data.colours.test_loss, y: evaluations.test_loss, dash: "5 3" }]),
   curves("accuracy", evaluations, [
-    { name: "accuracy", colour: data.colours.accuracy, y: evaluations.accuracy }]),
+    { name: data.metric, colour: data.colours.accuracy, y: evaluations.accuracy }]),
   curves("disagreement", frames, hubSeries, true),
 ];
 function showFrame(frame) {

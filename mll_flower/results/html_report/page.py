@@ -99,7 +99,7 @@ def render_report(run: Run) -> str:
     thinning_note = f'<p class="hint">Shows {shown} of {recorded} recorded rounds.</p>'
     charts = (
         ("loss", "Loss of the averaged model", ""),
-        ("accuracy", "Accuracy of the averaged model", ""),
+        ("accuracy", f"{run.metric[:1].upper()}{run.metric[1:]} of the averaged model", ""),
         ("disagreement", "Hub disagreement", "full"),
     )
     subtitle = (

@@ -55,8 +55,8 @@ def headline(run: Run) -> str:
     """Return the numbers that a reader looks for first."""
     summary = run.end["summary"]
     pairs = [
-        ("final accuracy", format_number(run.final("accuracy"))),
-        ("best accuracy", format_number(run.best("accuracy"))),
+        (f"final {run.metric}", format_number(run.final("accuracy"))),
+        (f"best {run.metric}", format_number(run.best("accuracy"))),
         ("final training loss", format_number(run.final("loss"))),
         ("final test loss", format_number(run.final("test_loss"))),
         ("slots", format_number(summary["slot"])),
@@ -71,10 +71,10 @@ def evaluations(run: Run) -> str:
     """Return the evaluations as a table."""
     shown = [run.evaluations[i] for i in evenly_spaced(len(run.evaluations), ROWS)]
     rows = [
-        (e["slot"], e["round"], e["loss"], e["test_loss"], e["accuracy"], format_bytes(e["bytes"]))
+        (e["slot"], e["round"], e["loss"], e["test_loss"], e[run.metric], format_bytes(e["bytes"]))
         for e in shown
     ]
-    head = ("slot", "round", "training loss", "test loss", "accuracy", "bytes sent")
+    head = ("slot", "round", "training loss", "test loss", run.metric, "bytes sent")
     total = len(run.evaluations)
     note = f" ({len(shown)} of {total})" if len(shown) < total else ""
     return table(head, rows, f"Evaluations of the averaged model{note}")
