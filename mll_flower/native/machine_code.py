@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -115,7 +115,7 @@ def this_cpu() -> Cpu:
 
 
 def load(
-    write: Callable[[ir.Module], None], about: str, package: str, cpu: Cpu | None = None
+    write: Callable[[ir.Module], None], about: str, source: str, cpu: Cpu | None = None
 ) -> Library:
     """Compile some functions, or load them if they were compiled before.
 
@@ -125,8 +125,8 @@ def load(
         Writes the functions into a module of LLVM's.
     about : str
         Everything that decides what ``write`` writes, besides its source code and the CPU.
-    package : str
-        The package with that source code; any change to it compiles anew.
+    source : str
+        Name of the module or package with that source code; any change to it compiles anew.
     cpu : Cpu, optional
         What to compile for; default: this machine.
 
@@ -137,7 +137,7 @@ def load(
     """
     cpu = cpu or this_cpu()
     folder = _private_folder()
-    path = folder / f"{_key(about, package, cpu)}.o" if folder else None
+    path = folder / f"{_key(about, source, cpu)}.o" if folder else None
     code = _read(path) if path else None
     if code is None:
         code = _compile(write, cpu)
@@ -146,21 +146,21 @@ def load(
     return Library(code, cpu)
 
 
-def _key(about: str, package: str, cpu: Cpu) -> str:
+def _key(about: str, source: str, cpu: Cpu) -> str:
     import llvmlite
 
     parts = [llvmlite.__version__, cpu.name, cpu.features, str(cpu.vectors), about]
-    parts += [_source(package), _source(__package__ or "")]
+    parts += [_digest(source), _digest(__package__ or "")]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:40]
 
 
 @cache
-def _source(package: str) -> str:
-    """Return a digest of all source files of a package."""
+def _digest(name: str) -> str:
+    """Return a digest of the source code of a module, or of all modules of a package."""
     digest = hashlib.sha256()
-    for file in sorted(files(package).iterdir(), key=lambda file: file.name):
-        if file.name.endswith(".py"):
-            digest.update(file.name.encode() + b"\0" + file.read_bytes())
+    path = Path(str(import_module(name).__file__))
+    for file in sorted(path.parent.glob("*.py")) if path.name == "__init__.py" else [path]:
+        digest.update(file.name.encode() + b"\0" + file.read_bytes())
     return digest.hexdigest()
 
 

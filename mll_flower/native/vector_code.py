@@ -278,9 +278,7 @@ class Kernel:
     def where_positive(self, condition: Any, vector: Any) -> Any:
         """Return ``vector`` where ``condition`` is positive or NaN, else 0."""
         zero = self.constant(0.0)
-        return self.builder.select(
-            self.builder.fcmp_unordered(">", condition, zero), vector, zero
-        )
+        return self.builder.select(self.builder.fcmp_unordered(">", condition, zero), vector, zero)
 
     def lane_sum(self, vector: Any) -> Any:
         """Return the sum of the lanes, always in the same order: halves added to halves."""

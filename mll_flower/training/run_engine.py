@@ -15,6 +15,7 @@ from mll_flower.config import RunConfig
 from mll_flower.tasks.partitions import partition
 from mll_flower.tasks.task import Task
 from mll_flower.training.engine import Engine
+from mll_flower.training.gradient_engine import resolve_engine
 
 ALONE = (0,)
 """``hub_of`` of an engine with one worker, which holds all rows: for a deployed worker that has
@@ -41,6 +42,7 @@ def run_engine(config: RunConfig, hub_of: tuple[int, ...] | None = None) -> Engi
         config.seed,
         config.momentum,
         config.weight_decay,
+        _gradient_engine(config.engine, config.dataset, config.data_dir, config.model),
     )
 
 
@@ -87,6 +89,7 @@ def _engine(
     seed: int,
     momentum: float,
     weight_decay: float,
+    engine: str,
 ) -> Engine:
     task = replace(_task(dataset, data_dir, model), seed=seed)
     shards = partition(partition_name, task.data.y_train, np.asarray(hub_of), seed)
@@ -97,7 +100,14 @@ def _engine(
         seed=seed,
         momentum=momentum,
         weight_decay=weight_decay,
+        engine=engine,
     )
+
+
+@lru_cache(maxsize=4)
+def _gradient_engine(choice: str, dataset: str, data_dir: str, model: str) -> str:
+    # Resolved first, so that "auto" and what it stands for share one engine.
+    return resolve_engine(choice, _task(dataset, data_dir, model))
 
 
 @lru_cache(maxsize=2)

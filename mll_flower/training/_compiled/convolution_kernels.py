@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import llvmlite.ir as ir
-
 from mll_flower.native.vector_code import LANES, VECTOR, Index
 from mll_flower.training._compiled.stages import Convolution
 from mll_flower.training._compiled.step_kernel import StepKernel
@@ -69,11 +67,11 @@ def write_forward(k: StepKernel, stage: Convolution, here: Places) -> None:
 
 def write_weights(k: StepKernel, stage: Convolution, here: Places) -> None:
     """Compute the gradient of the weights: products of gradients and inputs, by sample, summed."""
-    assert here.strip is not None and here.weight_sums is not None
-    taps = stage.kernel**2
+    assert here.strip is not None
+    assert here.weight_sums is not None
     sums_of = here.weight_sums
-    with k.loop(stage.weights) as weight:
-        k.store(ir.Constant(VECTOR, [0.0] * LANES), k.at(sums_of, weight, 0))
+    with k.loop(stage.weights) as weight, k.loop(LANES, step=k.lanes) as lane:
+        k.store(k.constant(0.0), k.at(sums_of, weight, lane))
     wide = stage.out_width * stage.pool
     step = stage.pool if stage.pool > 1 else _columns_together(wide)
     most = (k.sums + k.sums // 4) // stage.kernel
@@ -83,32 +81,32 @@ def write_weights(k: StepKernel, stage: Convolution, here: Places) -> None:
         k.loop(stage.out_height) as row,
     ):
         for first, size in k.tiles(stage.outputs, most):
-            with k.loop(size) as o, k.loop(stage.out_width) as column:
-                entries = _spread_entry(k, stage, here, group, first + o, row, column, lane)
+            with k.loop(size) as channel, k.loop(stage.out_width) as column:
+                entries = _spread_entry(k, stage, here, group, first + channel, row, column, lane)
                 for (i, j), value in entries.items():
-                    k.store(value, k.at(here.strip, o, i, column * stage.pool + j, lane))
+                    k.store(value, k.at(here.strip, channel, i, column * stage.pool + j, lane))
             with k.loop(stage.channels) as channel, k.loop(stage.kernel) as kh:
                 sums = {}
                 for o in range(size):
                     for kw in range(stage.kernel):
                         place = _tap(stage, first + o, channel, kh, kw)
                         sums[o, kw] = k.variable(k.load(k.at(sums_of, place, lane)))
-                with k.loop(stage.pool) as i, k.loop(wide, step=step) as across:
+                with k.loop(stage.pool) as line, k.loop(wide, step=step) as across:
                     for u in range(step):
-                        line = row * stage.pool + i + kh
+                        down = row * stage.pool + line + kh
                         inputs = [
-                            k.load(k.at(here.inputs, group, channel, line, across + (u + kw), lane))
+                            k.load(k.at(here.inputs, group, channel, down, across + (u + kw), lane))
                             for kw in range(stage.kernel)
                         ]
                         for o in range(size):
-                            slope = k.load(k.at(here.strip, o, i, across + u, lane))
+                            slope = k.load(k.at(here.strip, o, line, across + u, lane))
                             for kw, x in enumerate(inputs):
                                 sums[o, kw].set(k.fma(slope, x, sums[o, kw].get()))
                 for (o, kw), total in sums.items():
                     place = _tap(stage, first + o, channel, kh, kw)
                     k.store(total.get(), k.at(sums_of, place, lane))
     into = k.gradient(here.weights, 1)
-    with k.loop(stage.outputs * stage.channels * taps) as weight:
+    with k.loop(stage.weights) as weight:
         k.store(k.lane_sum(k.load(k.at(sums_of, weight, 0), VECTOR)), k.at(into, weight))
     k.done()
 
@@ -191,9 +189,7 @@ def _maximum(k: StepKernel, values: list[Any]) -> tuple[Any, Any]:
     b = k.builder
     largest, place = values[0], k.constant(0, k.ints)
     for number, value in enumerate(values[1:], start=1):
-        larger = b.or_(
-            b.fcmp_ordered(">", value, largest), b.fcmp_unordered("uno", value, value)
-        )
+        larger = b.or_(b.fcmp_ordered(">", value, largest), b.fcmp_unordered("uno", value, value))
         largest = b.select(larger, value, largest)
         place = b.select(larger, k.constant(number, k.ints), place)
     return largest, place

@@ -87,7 +87,9 @@ def write_inputs(k: StepKernel, stage: Linear, here: Places, before: Places, rel
                 (i, g): k.variable(k.constant(0.0)) for i in range(size) for g in range(together)
             }
             for o in k.unrolled(stage.outputs, _UNROLLED):
-                slopes = [k.load(k.at(here.flat_gradient, group + g, o, 0)) for g in range(together)]
+                slopes = [
+                    k.load(k.at(here.flat_gradient, group + g, o, 0)) for g in range(together)
+                ]
                 for i in range(size):
                     weight = k.load_spread(k.at(weights, o, first + i))
                     for g, slope in enumerate(slopes):

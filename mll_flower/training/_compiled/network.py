@@ -148,7 +148,8 @@ def write_network(module: Any, memory: Plan, vectors: int) -> None:
             linear_kernels.write_inputs(kernel(f"inputs{number}"), stage, here, before, relu)
         else:
             convolution_kernels.write_spread(kernel(f"spread{number}", stage), stage, here)
-            convolution_kernels.write_inputs(kernel(f"inputs{number}", stage), stage, here, before, relu)
+            k = kernel(f"inputs{number}", stage)
+            convolution_kernels.write_inputs(k, stage, here, before, relu)
     _write_whole(module, names, memory.classes)
 
 

@@ -170,9 +170,7 @@ def _convolution(layer: nn.Conv2d, shape: tuple[int, ...]) -> Convolution:
         raise Unsupported(f"its input has the shape {shape}")
     if kernel[0] > _LARGEST_KERNEL or padding[0] >= kernel[0]:
         raise Unsupported(f"a kernel of {kernel[0]} with padding {padding[0]} is too large")
-    stage = Convolution(
-        *shape, layer.out_channels, kernel[0], padding[0], layer.bias is not None
-    )
+    stage = Convolution(*shape, layer.out_channels, kernel[0], padding[0], layer.bias is not None)
     if min(stage.output_shape) < 1:
         raise Unsupported("nothing is left of its input")
     return stage

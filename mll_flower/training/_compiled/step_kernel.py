@@ -36,7 +36,8 @@ class StepKernel(Kernel):
 
     def __init__(self, module: Any, name: str, vectors: int, halves: bool = False) -> None:
         many = vectors >= 32
-        super().__init__(module, name, ARGUMENTS, lanes=LANES // 2 if halves and not many else LANES)
+        lanes = LANES // 2 if halves and not many else LANES
+        super().__init__(module, name, ARGUMENTS, lanes=lanes)
         # Sums that are computed side by side: enough to keep the multipliers busy, with
         # registers left for what is multiplied.
         self.sums = 20 if many else 5 * LANES // self.lanes
