@@ -27,6 +27,7 @@ from mll_flower.tasks.partitions import parse_partition
 
 POOLS = ("hub", "worker")
 OPTIMISERS = ("sgd", "adamw")
+ENGINES = ("auto", "autograd", "compiled")
 
 DEPLOYMENT_KEYS = {"role", "network", "hub", "run-name", "insecure"}
 """Keys of Flower's run config that are not settings of a run: they say which part the app plays."""
@@ -120,6 +121,11 @@ class RunConfig:
     lr_factor: float = _key(0.1, "Factor on the step size at each of lr-milestones.")
     momentum: float = _key(0.0, "Momentum of the workers' SGD; starts at zero in every round.")
     weight_decay: float = _key(0.0, "Weight decay of the workers' optimiser.")
+    engine: str = _key(
+        "auto",
+        "What computes gradients: autograd (any model), compiled (plain stacks of layers, faster, "
+        "other last bits), or auto (compiled where possible).",
+    )
     evaluate_every: int = _key(0, "Slots between two evaluations; 0: at every mixing.")
     evaluate_limit: int = _key(
         10000, "Training rows on which the training loss is measured; 0: all."
@@ -221,6 +227,7 @@ class RunConfig:
             ("pool", self.pool, POOLS),
             ("absent", self.absent, ABSENT_RULES),
             ("optimiser", self.optimiser, OPTIMISERS),
+            ("engine", self.engine, ENGINES),
         ):
             if choice not in choices:
                 raise ValueError(f"{name}={choice!r} is not known: use {', '.join(choices)}")

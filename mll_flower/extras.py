@@ -10,7 +10,6 @@ from importlib.util import find_spec
 
 EXTRAS = {
     "torch": ("torch", "torchvision", "sklearn", "matplotlib", "flwr_datasets", "ray"),
-    "fast": ("numba",),
     "optimal": ("cvxpy",),
 }
 """The packages, as they are imported, by the extra that installs them."""

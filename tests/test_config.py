@@ -97,6 +97,7 @@ BAD = [
     ("evaluate-every", 12, "multiple of tau=8"),
     ("evaluate-limit", -1, "at least 0"),
     ("pool", "node", "use hub, worker"),
+    ("engine", "fast", "use auto, autograd, compiled"),
     ("absent", "drop", "use keep, renormalise"),
     ("reply-timeout", 0.0, "positive"),
     ("reply-timeout", float("inf"), "finite"),

@@ -95,10 +95,10 @@ def test_every_other_command_names_its_extra(tmp_path: Path) -> None:
 def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     require("this test", "json", "re")
     monkeypatch.setitem(sys.modules, "ray", None)
-    monkeypatch.setitem(sys.modules, "numba", None)
+    monkeypatch.setitem(sys.modules, "cvxpy", None)
     with pytest.raises(MissingPackage) as error:
-        require("this test", "json", "ray", "numba")
-    assert str(error.value) == ("this test needs ray, numba: pip install 'mll-flower[torch,fast]'")
+        require("this test", "json", "ray", "cvxpy")
+    assert str(error.value) == ("this test needs ray, cvxpy: pip install 'mll-flower[torch,optimal]'")
     assert explain(error.value) == str(error.value)
     deep = ModuleNotFoundError("No module named 'torch.nn'", name="torch.nn")
     assert explain(deep) == "this needs torch: pip install 'mll-flower[torch]'"

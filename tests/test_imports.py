@@ -32,7 +32,7 @@ def loaded_after(statement: str) -> set[str]:
     ],
 )
 def test_nothing_heavy_is_loaded(statement: str) -> None:
-    heavy = {"torch", "torchvision", "ray", "matplotlib", "cvxpy", "numba"}
+    heavy = {"torch", "torchvision", "ray", "matplotlib", "cvxpy", "llvmlite"}
     assert not heavy & loaded_after(statement)
 
 

@@ -17,6 +17,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -80,11 +81,12 @@ class _NetworkRun:
         threads: int | None,
     ) -> None:
         self.grid = grid
-        self.config = config
-        self.on_message = on_message
-        self.threads = threads
         check_own_work(config)
         self.engine = run_engine(config)
+        # Decided here, once: recorded, and told to every process that trains.
+        self.config = config = replace(config, engine=self.engine.gradient_engine)
+        self.on_message = on_message
+        self.threads = threads
         self.place_of, examples = self._find_workers()
         self.network = config.network(examples)
         self.schedule: list[Round] = config.schedule()
@@ -196,7 +198,7 @@ class _NetworkRun:
         return self.schedule[end - self.rounds_per_message : end]
 
     def _request(self, place: int, message: int) -> Mapping[str, Any]:
-        """Return what a message asks of a node: rounds, learning rates, its workers' weights."""
+        """Return what a message asks of a node: rounds, learning rates, weights, engine."""
         rounds = self._rounds_of(message)
         members = self.network.members(place) if self.config.pool == "hub" else [place]
         hub = int(self.network.hub_of[members[0]])
@@ -204,6 +206,7 @@ class _NetworkRun:
             "rounds": [r.number for r in rounds],
             "learning-rates": [self.config.learning_rate_at(int(r.start[hub])) for r in rounds],
             "weights": [float(self.network.w[i]) for i in members],
+            "engine": self.config.engine,
         }
 
     def _record(self, report: RoundReport) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -36,8 +37,9 @@ def train_hosted(message: Message, context: Context) -> Message:
     """Take the steps of all rounds that the message covers; reply with the model after them."""
     prepare_process()
     config = RunConfig.from_run_config(context.run_config, check=False)
-    engine = run_engine(config)
     request = message.content.config_records["config"]
+    # The run's own choice: on this machine "auto" might mean something else.
+    engine = run_engine(replace(config, engine=str(request.get("engine", config.engine))))
     workers = hosted_workers(config, int(context.node_config["partition-id"]))
     rounds = [int(r) for r in request["rounds"]]  # type: ignore[union-attr]
     # In a round that waits for all, every worker takes its tau steps: the rate is 1.

@@ -70,6 +70,10 @@ def hub_run_config(
         "absent": network.absent,
     }
     values.update(task_config(network))
+    if values.get("engine", "auto") == "auto":
+        # Machines differ, and all workers of a run must compute alike; speed is not needed, as a
+        # worker takes at most one step per slot.
+        values["engine"] = "autograd"
     checked = {k: v for k, v in values.items() if k in _known_keys()}
     config = RunConfig.from_run_config(checked)
     # Flower takes only values of the types that pyproject.toml has.

@@ -9,7 +9,9 @@
 - `run_engine`: builds the engine that a run config asks for.
 - `evaluation`: loss and metric of a model.
 - `process`: set-up of a process that trains: threads, memory, reproducible results.
-- `_fast`: code that exists for speed alone.
+- `gradient_engine`: whether gradients come from autograd or from compiled code.
+- `_compiled`: the gradients of plain stacks of layers, as machine code made for the network.
+- `_fast`: other code that exists for speed alone.
 
 Importing this package or `budgets` loads no torch.
 """

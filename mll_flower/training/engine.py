@@ -25,6 +25,7 @@ from mll_flower.models.subnetwork_average import AbsentRule
 from mll_flower.tasks.task import Task
 from mll_flower.training.budgets import StepBudget, TimeBudget
 from mll_flower.training.evaluation import Evaluator
+from mll_flower.training.gradient_engine import resolve_engine
 from mll_flower.training.hub_rounds import HubResult, run_rounds
 from mll_flower.training.logistic_trainer import LogisticTrainer
 from mll_flower.training.process import reproducible
@@ -52,6 +53,13 @@ class Engine:
         As in ``torch.optim``; momentum starts at zero in every round.
     optimiser : str
         ``sgd`` or ``adamw``; its state starts afresh in every round.
+    engine : {"auto", "autograd", "compiled"}
+        What computes the gradients; see `mll_flower.training.gradient_engine`.
+
+    Attributes
+    ----------
+    gradient_engine : {"autograd", "compiled"}
+        What ``engine`` means for this task on this machine.
     """
 
     def __init__(
@@ -64,6 +72,7 @@ class Engine:
         momentum: float = 0.0,
         weight_decay: float = 0.0,
         optimiser: str = "sgd",
+        engine: str = "auto",
     ) -> None:
         _check_sgd(batch_size, momentum, weight_decay)
         _check_shards(shards, len(task.data.x_train))
@@ -74,9 +83,13 @@ class Engine:
         start = numpy_state(task.new_model())
         self.layout = Layout.of(start)
         self._start = self.layout.flatten(start)
-        closed_form = task.model == "logistic" and optimiser == "sgd"
-        kind: type[Trainer] = LogisticTrainer if closed_form else TorchTrainer
-        self._trainer = kind(task, self.layout, batch_size, momentum, weight_decay, optimiser)
+        self.gradient_engine = resolve_engine(engine, task)
+        self._trainer: Trainer
+        settings = (batch_size, momentum, weight_decay, optimiser)
+        if task.model == "logistic" and optimiser == "sgd":
+            self._trainer = LogisticTrainer(task, self.layout, *settings)
+        else:
+            self._trainer = TorchTrainer(task, self.layout, *settings, self.gradient_engine)
         self._evaluator = Evaluator(task, self.layout)
         self._rngs = batch_rngs(seed)
 

@@ -17,6 +17,7 @@ from mll_flower.tasks.partitions import partition
 from mll_flower.tasks.task import Task
 from mll_flower.tasks.task_check import check_task
 from mll_flower.training.engine import Engine
+from mll_flower.training.gradient_engine import resolve_engine
 from mll_flower.training.own_work import ALONE
 
 __all__ = [
@@ -27,6 +28,8 @@ __all__ = [
     "network_of",
     "run_engine",
 ]
+
+_TaskValues = tuple[str, str, str, str, str, str, int]
 
 
 def run_engine(config: RunConfig, hub_of: tuple[int, ...] | None = None) -> Engine:
@@ -39,16 +42,17 @@ def run_engine(config: RunConfig, hub_of: tuple[int, ...] | None = None) -> Engi
     hub_of : tuple of int, optional
         The hub of each worker; taken from the config's network by default.
     """
+    task_values = (
+        config.dataset,
+        config.data_dir,
+        config.model,
+        config.loss,
+        config.metric,
+        config.code_dir,
+        config.classes,
+    )
     return _engine(
-        (
-            config.dataset,
-            config.data_dir,
-            config.model,
-            config.loss,
-            config.metric,
-            config.code_dir,
-            config.classes,
-        ),
+        task_values,
         config.partition,
         _hub_of(config) if hub_of is None else hub_of,
         config.batch_size,
@@ -56,6 +60,7 @@ def run_engine(config: RunConfig, hub_of: tuple[int, ...] | None = None) -> Engi
         config.momentum,
         config.weight_decay,
         config.optimiser,
+        _gradient_engine(config.engine, task_values),
     )
 
 
@@ -79,6 +84,7 @@ def check_own_work(config: RunConfig, hub_of: tuple[int, ...] | None = None) -> 
 def forget_engines() -> None:
     """Free the engines and data sets that this process keeps."""
     _engine.cache_clear()
+    _gradient_engine.cache_clear()
     _task.cache_clear()
 
 
@@ -116,7 +122,7 @@ def _hub_of(config: RunConfig) -> tuple[int, ...]:
 
 @lru_cache(maxsize=4)
 def _engine(
-    task_values: tuple[str, str, str, str, str, str, int],
+    task_values: _TaskValues,
     partition_name: str,
     hub_of: tuple[int, ...],
     batch_size: int,
@@ -124,6 +130,7 @@ def _engine(
     momentum: float,
     weight_decay: float,
     optimiser: str,
+    engine: str,
 ) -> Engine:
     task = replace(_task(*task_values), seed=seed)
     shards = partition(partition_name, task.data.y_train, np.asarray(hub_of), seed, task.code_dir)
@@ -135,7 +142,14 @@ def _engine(
         momentum=momentum,
         weight_decay=weight_decay,
         optimiser=optimiser,
+        engine=engine,
     )
+
+
+@lru_cache(maxsize=4)
+def _gradient_engine(choice: str, task_values: _TaskValues) -> str:
+    # Resolved first, so that "auto" and what it stands for share one engine.
+    return resolve_engine(choice, _task(*task_values))
 
 
 @lru_cache(maxsize=2)

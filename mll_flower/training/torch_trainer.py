@@ -5,7 +5,8 @@ A flat model is one vector per dtype that holds all arrays of a model
 parameters and buffers are views of it. So the engine (`mll_flower.training.engine`) loads a hub's
 model with one copy into the row, lets a worker take its steps, and finds the trained model there.
 
-Gradients come from autograd, or from `PlainStack` for modules that are plain stacks of layers.
+Gradients come from autograd, or for plain stacks of layers from machine code that is made for the
+network (`mll_flower.training._compiled`); `mll_flower.training.gradient_engine` chooses.
 Logistic regression is trained elsewhere, with its gradient written out:
 `mll_flower.training.logistic_trainer`.
 """
@@ -22,8 +23,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from mll_flower.models.layout import Flat, Layout
+from mll_flower.training._compiled.gradients import CompiledGradients
 from mll_flower.training._fast.channels_last import channels_last_pays, to_channels_last
-from mll_flower.training._fast.plain_stack import PlainStack
+from mll_flower.training.gradient_engine import GradientEngine
 from mll_flower.training.optimisers import OPTIMISERS
 from mll_flower.training.trainer import Pace, Trainer
 
@@ -45,16 +47,16 @@ def numpy_state(module: nn.Module) -> dict[str, NDArray[np.generic]]:
 
 
 class GradientSource(Protocol):
-    """Differentiates the loss of a batch: `Autograd`, or `PlainStack` where that is possible."""
+    """Differentiates the loss of a batch: `Autograd` or `CompiledGradients`."""
 
     @property
     def trained(self) -> Sequence[Tensor]:
         """The tensors that training changes; none of them requires a gradient itself."""
 
-    def __call__(self, x: Tensor, labels: Tensor) -> tuple[Tensor, Sequence[Tensor | None]]:
-        """Return the loss and its gradient for each trained tensor; None for one that it ignores.
+    def __call__(self, rows: Tensor) -> tuple[float, Sequence[Tensor | None]]:
+        """Return the loss on these rows of the data, and its gradient for each trained tensor.
 
-        The gradients are valid until the next call; ``x`` may be changed.
+        The gradient is None for a tensor that the loss ignores. All are valid until the next call.
         """
 
 
@@ -69,6 +71,10 @@ class Autograd:
         ``loss(output, labels)``: the mean loss of a batch.
     parameters : sequence of Parameter
         The module's parameters that are trained.
+    x, y : Tensor
+        The training data and their labels.
+    channels_last : bool
+        Whether to give the module batches in that memory format.
     """
 
     def __init__(
@@ -76,19 +82,27 @@ class Autograd:
         module: nn.Module,
         loss: Callable[[Tensor, Tensor], Tensor],
         parameters: Sequence[nn.Parameter],
+        x: Tensor,
+        y: Tensor,
+        channels_last: bool,
     ) -> None:
         self._module, self._loss, self._parameters = module, loss, parameters
+        self._x, self._y, self._channels_last = x, y, channels_last
         self.trained = [parameter.detach() for parameter in parameters]  # the same memory
 
-    def __call__(self, x: Tensor, labels: Tensor) -> tuple[Tensor, Sequence[Tensor | None]]:
+    def __call__(self, rows: Tensor) -> tuple[float, Sequence[Tensor | None]]:
         """Return the loss and its gradients; see `GradientSource`."""
-        loss = self._loss(self._module(x), labels)
+        x = self._x.index_select(0, rows)
+        if self._channels_last:
+            x = to_channels_last(x)
+        loss = self._loss(self._module(x), self._y.index_select(0, rows))
         # Not through .grad, which would add a zeroing, an addition and a read per parameter.
-        return loss, torch.autograd.grad(loss, self._parameters, allow_unused=True)
+        gradients = torch.autograd.grad(loss, self._parameters, allow_unused=True)
+        return loss.item(), gradients
 
 
 class TorchTrainer(Trainer):
-    """Trains any torch module. See `Trainer` for the parameters."""
+    """Trains any torch module. See `Trainer` for the parameters; ``engine`` computes gradients."""
 
     def __init__(
         self,
@@ -98,17 +112,18 @@ class TorchTrainer(Trainer):
         momentum: float,
         weight_decay: float,
         optimiser: str = "sgd",
+        engine: GradientEngine = "autograd",
     ) -> None:
-        self._x, self._y = task.tensors()
+        x, y = task.tensors()
         self.module = task.new_model()
-        self.channels_last = channels_last_pays(self.module, self._x[0], batch_size)
         self._bind(layout)
-        stack = None
-        if task.loss_is_cross_entropy:
-            stack = PlainStack.of(self.module, self._row, self._x.dim())
-        self._gradients: GradientSource = stack or Autograd(
-            self.module, task.loss, self._parameters
-        )
+        self._gradients: GradientSource
+        if engine == "compiled":
+            (row,) = self._row.values()
+            self._gradients = CompiledGradients(self.module, row, x, y, batch_size)
+        else:
+            last = channels_last_pays(self.module, x[0], batch_size)
+            self._gradients = Autograd(self.module, task.loss, self._parameters, x, y, last)
         trained = self._gradients.trained
         self._optimiser = OPTIMISERS[optimiser](trained, momentum, weight_decay)
 
@@ -169,12 +184,9 @@ class TorchTrainer(Trainer):
 
     def _step(self, rows: Tensor, learning_rate: float) -> float:
         """Take one step on these rows of the data; return the loss before it."""
-        x = self._x.index_select(0, rows)
-        if self.channels_last:
-            x = to_channels_last(x)
-        loss, gradients = self._gradients(x, self._y.index_select(0, rows))
+        loss, gradients = self._gradients(rows)
         self._optimiser.move(gradients, learning_rate)
-        return loss.item()
+        return loss
 
     def _collect_replaced(self) -> None:
         """Copy into the row the buffers that the module has replaced, and tied tensors."""

@@ -158,6 +158,7 @@ def engine(config: RunConfig) -> Engine:
         seed=config.seed,
         momentum=config.momentum,
         weight_decay=config.weight_decay,
+        engine=config.engine,
     )
 
 

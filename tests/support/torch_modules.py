@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -48,7 +49,7 @@ def make_task(
     return OwnTask(data, name, 3, make)
 
 
-def make_engine(task: Task, batch_size: int = 5, **options: float) -> Engine:
+def make_engine(task: Task, batch_size: int = 5, **options: Any) -> Engine:
     shards = np.array_split(np.random.default_rng(1).permutation(ROWS), WORKERS)
     return Engine(task, shards, batch_size=batch_size, seed=11, **options)
 

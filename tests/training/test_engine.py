@@ -50,8 +50,8 @@ def test_steps_equal_a_plain_loop(model: object, options: dict[str, float]) -> N
 @pytest.mark.parametrize("channels", [1, 3])
 def test_steps_in_channels_last_equal_a_plain_loop(channels: int) -> None:
     task = make_task("cnn", channels=channels, size=12)
-    engine = make_engine(task)
-    assert engine._trainer.channels_last
+    engine = make_engine(task, engine="autograd")
+    assert engine._trainer._gradients._channels_last
     flat = engine.initial()
     engine.train(flat, 0, 1, 5, 0.05)
     close(engine, flat, plain_loop(task, engine.initial(), 0, 1, 5, 0.05)[0])

@@ -1,0 +1,239 @@
+"""Compiled gradients are those of autograd, to the bit the same everywhere, and never read astray.
+
+Trajectories drift apart with any rounding, so gradients are compared, not trained models.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from mll_flower.native.machine_code import AVX2, why_unavailable
+from mll_flower.tasks.models import build_model
+from mll_flower.training.process import torch_threads
+
+if why_unavailable() is not None:
+    pytest.skip(f"nothing can be compiled here: {why_unavailable()}", allow_module_level=True)
+
+from mll_flower.training._compiled.network import CompiledNetwork
+from mll_flower.training._compiled.stages import read_stack
+
+ROWS = 60
+
+
+def odd() -> nn.Module:
+    """Stages of all kinds, with sizes that fill neither vectors nor tiles."""
+    return nn.Sequential(
+        nn.Conv2d(3, 7, 3),
+        nn.ReLU(),
+        nn.Conv2d(7, 9, 2, padding=1, bias=False),
+        nn.ReLU(),
+        nn.MaxPool2d((3, 3)),
+        nn.Conv2d(9, 22, 1),
+        nn.MaxPool2d(2, stride=2),
+        nn.Flatten(),
+        nn.Linear(22, 18),
+        nn.ReLU(inplace=True),
+        nn.Linear(18, 3, bias=False),
+    )
+
+
+def rows_of_numbers() -> nn.Module:
+    return nn.Sequential(nn.Linear(5, 3), nn.ReLU(), nn.Linear(3, 40), nn.Linear(40, 2))
+
+
+CASES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], int]] = {
+    "cnn": (lambda: build_model("cnn", (1, 12, 12), 26, 0), (1, 12, 12), 26),
+    "odd": (odd, (3, 9, 9), 3),
+    "numbers": (rows_of_numbers, (5,), 2),
+}
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    with torch_threads(1):
+        yield
+
+
+class Case:
+    """A network, random data, and its compiled gradients."""
+
+    def __init__(self, name: str, batch: int = 20, **options) -> None:
+        make, shape, classes = CASES[name]
+        torch.manual_seed(0)
+        self.module = make()
+        self.x, self.y = torch.randn(ROWS, *shape), torch.randint(classes, (ROWS,))
+        self.batch, self.options = batch, options
+        self.rows = torch.randint(ROWS, (batch,))
+
+    def compiled(self, model: np.ndarray | None = None) -> CompiledNetwork:
+        if model is None:
+            parameters = [p.detach().numpy().ravel() for p in self.module.parameters()]
+            model = np.concatenate(parameters)
+        stages = read_stack(self.module, tuple(self.x.shape[1:]))
+        x, y = self.x.numpy(), self.y.numpy()
+        return CompiledNetwork(stages, x, y, self.batch, model, **self.options)
+
+    def autograd(self, dtype: torch.dtype = torch.float32) -> tuple[float, list[np.ndarray]]:
+        module = copy.deepcopy(self.module).to(dtype)
+        output = module(self.x[self.rows].to(dtype))
+        loss = functional.cross_entropy(output, self.y[self.rows])
+        gradients = torch.autograd.grad(loss, list(module.parameters()))
+        return loss.item(), [gradient.numpy().ravel() for gradient in gradients]
+
+
+def split(vector: np.ndarray, like: list[np.ndarray]) -> list[np.ndarray]:
+    return np.split(vector, np.cumsum([part.size for part in like])[:-1])
+
+
+def worst(found: np.ndarray, expected: list[np.ndarray]) -> float:
+    """The largest error of any tensor, relative to its largest entry."""
+    pairs = zip(split(found, expected), expected, strict=True)
+    return max(np.abs(a - b).max() / np.abs(b).max() for a, b in pairs)
+
+
+@pytest.mark.parametrize("batch", [1, 5, 16, 33, 64])
+@pytest.mark.parametrize("name", CASES)
+def test_gradients_are_those_of_autograd(name: str, batch: int) -> None:
+    case = Case(name, batch)
+    network = case.compiled()
+    errors = []
+    for _ in range(9):
+        case.rows = torch.randint(ROWS, (batch,))
+        loss, gradients = case.autograd()
+        network.gradient.fill(math.nan)  # every entry must be written
+        assert network(case.rows.numpy()) == pytest.approx(loss, rel=1e-5)
+        errors.append(worst(network.gradient, gradients))
+    # The median: where two entries of a pool are nearly equal, rounding decides between them.
+    assert np.median(errors) < 1e-5
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_as_near_to_double_precision_as_autograd(name: str) -> None:
+    case, ours, theirs = Case(name), [], []
+    network = case.compiled()
+    for _ in range(9):
+        case.rows = torch.randint(ROWS, (case.batch,))
+        _, exact = case.autograd(torch.float64)
+        network(case.rows.numpy())
+        ours.append(worst(network.gradient, exact))
+        theirs.append(worst(np.concatenate(case.autograd()[1]), exact))
+    assert np.median(ours) < 2 * np.median(theirs) + 1e-7
+
+
+@pytest.mark.parametrize("name", ["cnn", "odd"])
+def test_the_bits_do_not_depend_on_the_vector_length(name: str) -> None:
+    """On a CPU with AVX-512 both codes run; on others both are compiled for AVX2."""
+    found = []
+    for options in ({}, {"cpu": AVX2}):
+        case = Case(name, 33, **options)
+        network = case.compiled()
+        found.append((network(case.rows.numpy()), network.gradient.tobytes()))
+    assert found[0] == found[1]
+
+
+def test_the_bits_depend_on_neither_addresses_nor_earlier_batches() -> None:
+    case = Case("cnn", 20)
+    network = case.compiled()
+    expected = network(case.rows.numpy()), network.gradient.tobytes()
+    memory = np.zeros(network.gradient.size + 3, np.float32)
+    memory[3:] = np.concatenate([p.detach().numpy().ravel() for p in case.module.parameters()])
+    other = case.compiled(memory[3:])
+    other(np.arange(20))
+    assert (other(case.rows.numpy()), other.gradient.tobytes()) == expected
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("tensor", range(8))
+def test_parameters_that_are_not_finite_spread_as_in_torch(value: float, tensor: int) -> None:
+    case = Case("cnn", 20)
+    with torch.no_grad():
+        list(case.module.parameters())[tensor].view(-1)[0] = value
+    loss, expected = case.autograd()
+    network = case.compiled()
+    assert network(case.rows.numpy()) == pytest.approx(loss, rel=1e-5, nan_ok=True)
+    for mine, theirs in zip(split(network.gradient, expected), expected, strict=True):
+        assert np.isfinite(mine).all() == np.isfinite(theirs).all()
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e30])
+@pytest.mark.parametrize("name", CASES)
+def test_data_that_are_not_finite_spread_as_in_torch(name: str, value: float) -> None:
+    case = Case(name, 20)
+    case.x[case.rows[3]].view(-1)[2] = value
+    loss, expected = case.autograd()
+    network = case.compiled()
+    found = network(case.rows.numpy())
+    assert math.isfinite(found) == math.isfinite(loss)
+    for mine, theirs in zip(split(network.gradient, expected), expected, strict=True):
+        assert np.isfinite(mine).all() == np.isfinite(theirs).all()
+
+
+def test_very_unlike_logits() -> None:
+    case = Case("numbers", 20)
+    with torch.no_grad():
+        list(case.module.parameters())[-1].copy_(torch.tensor([500.0, -500.0]))
+    loss, expected = case.autograd()
+    network = case.compiled()
+    assert network(case.rows.numpy()) == pytest.approx(loss, rel=1e-6)
+    assert worst(network.gradient, expected) < 1e-5
+
+
+@pytest.mark.parametrize("row", [-1, ROWS, -(2**62), 2**62])
+def test_rows_that_do_not_exist_are_an_error(row: int) -> None:
+    network = Case("numbers", 20).compiled()
+    rows = np.arange(20)
+    rows[19] = row
+    network.gradient.fill(7)
+    with pytest.raises(IndexError, match=f"they must be from 0 to {ROWS - 1}"):
+        network(rows)
+    assert (network.gradient == 7).all()
+
+
+@pytest.mark.parametrize("label", [-100, -1, 2, 2**32])
+def test_labels_that_are_no_class_are_an_error(label: int) -> None:
+    case = Case("numbers", 20)
+    case.y[case.rows[0]] = label
+    with pytest.raises(IndexError, match="with labels from 0 to 1"):
+        case.compiled()(case.rows.numpy())
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        np.arange(19),
+        np.arange(20, dtype=np.int32),
+        np.arange(40)[::2],
+        np.arange(20).reshape(4, 5),
+        np.frombuffer(b"x" + np.arange(20).tobytes(), np.int64, 20, 1),
+    ],
+    ids=["short", "int32", "strided", "matrix", "unaligned"],
+)
+def test_rows_of_another_kind_are_an_error(rows: np.ndarray) -> None:
+    with pytest.raises(ValueError, match=r"rows is .* it must be int64"):
+        Case("numbers", 20).compiled()(rows)
+
+
+def test_data_of_another_kind_are_an_error() -> None:
+    case = Case("numbers", 20)
+    stages, model = read_stack(case.module, (5,)), np.zeros(260, np.float32)
+    x, y = case.x.numpy(), case.y.numpy()
+    CompiledNetwork(stages, x, y, 20, model)
+    for bad in (
+        (x.astype(np.float64), y, 20, model),
+        (np.asfortranarray(x), y, 20, model),
+        (x, y[1:], 20, model),
+        (x, y.astype(np.int32), 20, model),
+        (x, y, 0, model),
+        (x, y, 20, model[1:]),
+        (x, y, 20, np.zeros(520, np.float32)[::2]),
+    ):
+        with pytest.raises(ValueError, match=r"must be|at least one"):
+            CompiledNetwork(stages, *bad)
