@@ -85,9 +85,14 @@ def task_config(network: NetworkFile) -> dict[str, Value]:
         if name not in _known_keys():
             listed = ", ".join(sorted(set(_known_keys()) - set(_SET_ELSEWHERE)))
             raise NetworkFileError(
-                f"{network.path}: run-config: {key}: unknown key; the known ones are {listed}"
+                f"{network.path}: run-config: {key}: unknown key; the known ones are {listed} (and "
+                'those of a Flower app of your own, if app = "PATH" or --app names one)'
             )
         values[name] = value
+    return _with_absolute_paths(network, values)
+
+
+def _with_absolute_paths(network: NetworkFile, values: dict[str, Value]) -> dict[str, Value]:
     data = values.get("data-dir") or os.environ.get("MLL_FLOWER_DATA", "")
     if data:
         values["data-dir"] = str(_absolute(network, str(data)))
@@ -106,8 +111,11 @@ def own_node_config(network: NetworkFile, text: str = "") -> dict[str, Value]:
     text : str
         Pairs as Flower's commands take them, such as ``dataset="npz:own.npz"``.
     """
-    # Each machine finds the data where its own copy of the network file says.
-    values = {key: value for key, value in task_config(network).items() if key == "data-dir"}
+    # Each machine finds the data where its own copy of the network file says. The other keys may
+    # be those of an app that only the hub has, which checks them.
+    given = {key.replace("_", "-"): value for key, value in network.run_config.items()}
+    data = {key: value for key, value in given.items() if key == "data-dir"}
+    values = _with_absolute_paths(network, data)
     try:
         values.update(parse_config_args([text]))
     except (click.ClickException, OSError) as error:
