@@ -8,6 +8,7 @@ a network file to begin with.
 from __future__ import annotations
 
 import json
+import os
 import signal
 import threading
 import time
@@ -67,11 +68,22 @@ def example_network(
     hubs: Annotated[int, typer.Option(help="Number of hubs.")] = 3,
     workers: Annotated[int, typer.Option(help="Workers of each hub.")] = 2,
     base_port: Annotated[int, typer.Option(help="The first of two ports per hub.")] = 9400,
+    app: Annotated[
+        Path | None,
+        typer.Option("--app", metavar="PATH", help="Folder of a Flower app of your own to run."),
+    ] = None,
 ) -> None:
     """Write a network file to begin with: hubs on a path, all on this machine."""
+    from mll_flower.deployment.app_config import app_keys
     from mll_flower.deployment.example_network import example_network as example
 
-    text = example(hubs, workers, base_port)
+    if app is None:
+        text = example(hubs, workers, base_port)
+    else:
+        # Relative to the file, so that both can be moved together.
+        start = Path.cwd() if output is None else output.absolute().parent
+        path = os.path.relpath(app.absolute(), start)
+        text = example(hubs, workers, base_port, path, app_keys(app))
     if output is None:
         print(text, end="")
         return

@@ -16,6 +16,8 @@ from flwr.common.config import flatten_dict
 
 from mll_flower.deployment.network_entries import NetworkFile, NetworkFileError, Value
 
+_KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a string"}
+
 WEIGHTS = ("examples", "equal")
 
 LIBRARY_KEYS = ("node-timeout", "weights", "data-dir")
@@ -37,7 +39,7 @@ def app_run_config(network: NetworkFile, app: Path) -> dict[str, Value]:
     ValueError
         The folder holds no Flower app, or a key or a value is not known to it.
     """
-    known = _app_keys(app)
+    known = app_keys(app)
     values: dict[str, Value] = {}
     for key, value in network.run_config.items():
         where = f"{network.path}: run-config: {key}"
@@ -55,7 +57,16 @@ def app_run_config(network: NetworkFile, app: Path) -> dict[str, Value]:
     return values
 
 
-def _app_keys(app: Path) -> dict[str, Any]:
+def check_state_outside(app: Path, folder: Path) -> None:
+    """Raise an error if a hub's state is in the app's folder: Flower would send it to workers."""
+    if folder.resolve().is_relative_to(app.resolve()):
+        raise ValueError(
+            f"{folder}, the hub's state, lies in the folder of the app, {app}, which Flower sends "
+            "to the workers: keep the network file outside that folder, or use --state"
+        )
+
+
+def app_keys(app: Path) -> dict[str, Any]:
     """Return the run config of a Flower app with its defaults; errors say what is wrong with it."""
     path = app / "pyproject.toml"
     try:
@@ -83,9 +94,9 @@ def _typed(where: str, value: Value, default: Any) -> Value:
         return value
     if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
-    kind = "true or false" if isinstance(default, bool) else f"a {type(default).__name__}"
     raise NetworkFileError(
-        f"{where}: {value!r} is of another type than the app's own {default!r}: give {kind}"
+        f"{where}: {value!r} is of another type than the app's own {default!r}: give "
+        f"{_KINDS[type(default)]}"
     )
 
 

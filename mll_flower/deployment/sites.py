@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from mll_flower.deployment.app_config import app_run_config
+from mll_flower.deployment.app_config import app_run_config, check_state_outside
 from mll_flower.deployment.commands import (
     deployment_environment,
     submit_command,
@@ -103,6 +103,7 @@ class HubSite:
         if network.app is None:
             self.config = hub_run_config(network, hub, self.folder, insecure)
         else:
+            check_state_outside(network.app, self.folder)
             self.config = app_run_config(network, network.app)
         # An H that fails its checks fails here, before anything is started.
         mixing_column(network, hub)
