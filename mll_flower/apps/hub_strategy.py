@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable, Collection, Iterable
-from logging import INFO, WARNING
+from logging import ERROR, INFO, WARNING
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,7 +23,7 @@ from safetensors.numpy import save_file
 from mll_flower.apps.hub_record import HubRecord, add_evaluation, plain
 from mll_flower.deployment.hub_gossip import start_gossip
 from mll_flower.deployment.hub_place import HubPlace
-from mll_flower.deployment.hub_state import MODEL_FILE, Phase, hub_directory
+from mll_flower.deployment.hub_state import HUB_LOG, MODEL_FILE, Phase, hub_directory
 from mll_flower.deployment.mixing_column import mixing_column
 from mll_flower.deployment.network_file import NetworkFile, load_network
 from mll_flower.grids.deadline import DeadlineGrid
@@ -63,6 +64,7 @@ class DeployedHubStrategy(GossipingHubStrategy):
         run = place.run or network.name
         # First of all, so that neighbours that start earlier can reach this hub.
         gossip = start_gossip(network, self.entry.id, run, insecure=place.insecure)
+        self._log = _log_to(self.folder / HUB_LOG)
         self.record = HubRecord(self.folder, run, self.entry.id, gossip)
         self.record.phase(Phase.STARTING, pid=os.getpid())
         node_timeout = float(network.run_config.get("node-timeout", app.node_timeout))
@@ -98,6 +100,7 @@ class DeployedHubStrategy(GossipingHubStrategy):
             )
         except BaseException:
             gossip.close()
+            self._close_log()
             raise
         self.app = app
         self._evaluate: Evaluate | None = None
@@ -157,11 +160,14 @@ class DeployedHubStrategy(GossipingHubStrategy):
         self.record.phase(Phase.FINISHING)
         self.gossip.close(grace)
         self.record.phase(Phase.FINISHED)
+        self._close_log()
 
     def fail(self, error: BaseException) -> None:
         """Publish that the hub's run has failed, and end its gossip."""
+        log(ERROR, "Hub %s has failed", self.entry.id, exc_info=error)
         self.record.phase(Phase.FAILED, error=f"{type(error).__name__}: {error}"[:500])
         self.gossip.close()
+        self._close_log()
 
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
@@ -258,6 +264,10 @@ class DeployedHubStrategy(GossipingHubStrategy):
     def _publish(self, **status: Any) -> None:
         self.record.publish(**status)
 
+    def _close_log(self) -> None:
+        logging.getLogger("flwr").removeHandler(self._log)
+        self._log.close()
+
     def _model(self) -> Flat:
         """Return the hub's model, also if it came back after the run's last round."""
         if self.hubs:
@@ -265,6 +275,14 @@ class DeployedHubStrategy(GossipingHubStrategy):
         model = self._restored_models[0] if self._restored_models else self._initial
         assert model is not None
         return model
+
+
+def _log_to(path: Path) -> logging.Handler:
+    """Write what Flower, the strategy and the app log to a file as well."""
+    handler = logging.FileHandler(path, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    logging.getLogger("flwr").addHandler(handler)
+    return handler
 
 
 def _log_differences(app: MultiLevelStrategy, given: Collection[str], network: NetworkFile) -> None:

@@ -26,12 +26,13 @@ def multi_level(
     hubs, graph, q, tau, slot, mixing, deadline, absent and the number of rounds; a line in the log
     names each argument that says something else. ``evaluate_fn`` gets the hub's own model.
 
-    Use it as a context manager, and do within its block all that the app does::
+    Use it as a context manager::
 
         with multi_level(context, hubs=3, graph="ring", q=2) as strategy:
             result = strategy.start(grid=grid, initial_arrays=arrays, num_rounds=10)
 
-    An error within the block ends the hub's run as failed; at the end of the block it has finished.
+    At the end of the block the hub has finished; an app of your own then has a minute for the
+    rest of its code. An error within the block ends the hub's run as failed.
 
     Parameters
     ----------

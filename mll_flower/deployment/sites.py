@@ -182,7 +182,8 @@ class HubSite:
         if time.monotonic() < self._next_question:
             return
         self._next_question = time.monotonic() + _ASK_PAUSE
-        status = self._superlink().newest_run_status()
+        superlink = self._superlink()
+        status = superlink.newest_run_status()
         if status == "finished:completed":
             raise SiteFailed(
                 f"hub {self.entry.id}: its app ended without being a hub: its ServerApp must use "
@@ -190,7 +191,8 @@ class HubSite:
             )
         if status is not None and status.startswith("finished"):
             raise SiteFailed(
-                f"hub {self.entry.id}: its run ended as {status!r} before it began; {self._where()}"
+                f"hub {self.entry.id}: its run ended as {status!r} before it began; "
+                f"{self._where()}; the end of its log:\n{superlink.newest_run_log()[-2000:]}"
             )
 
     def _where(self) -> str:

@@ -17,7 +17,7 @@ import mll_flower
 from mll_flower import HubNetwork, MultiLevelStrategy, RoundReport, multi_level
 from mll_flower.algorithm.graphs import hub_graph
 from mll_flower.deployment.hub_place import VARIABLE, HubPlace
-from mll_flower.deployment.hub_state import MODEL_FILE, ROUNDS_FILE, Phase, read_now
+from mll_flower.deployment.hub_state import HUB_LOG, MODEL_FILE, ROUNDS_FILE, Phase, read_now
 from mll_flower.grids.in_process import InProcessGrid
 from tests.support.arrays import record
 from tests.support.deployment import free_ports
@@ -260,6 +260,7 @@ def test_an_error_in_the_block_is_a_hub_that_failed(tmp_path: Path) -> None:
     now = read_now(deployment.state("a"))
     assert now["phase"] == Phase.FAILED
     assert now["error"] == "ZeroDivisionError: division by zero"
+    assert "ZeroDivisionError" in (deployment.state("a") / HUB_LOG).read_text()
     with (
         pytest.raises(RuntimeError, match=r"never called strategy\.start"),
         multi_level(deployment.context("a"), hubs=1),

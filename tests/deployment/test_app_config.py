@@ -123,6 +123,15 @@ def test_an_app_that_is_no_hub_is_told_what_to_do(
         site.phase()
 
 
+def test_an_app_that_fails_before_it_is_a_hub_shows_its_log(
+    site: HubSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SuperLink, "newest_run_status", lambda self: "finished:failed")
+    monkeypatch.setattr(SuperLink, "newest_run_log", lambda self: "No module named 'pandas'")
+    with pytest.raises(SiteFailed, match="before it began; see .*\n.*'pandas'"):
+        site.phase()
+
+
 def test_an_example_network_for_an_app(tmp_path: Path) -> None:
     path = tmp_path / "sites" / "network.toml"
     arguments = ["example-network", "--app", str(APP), "-o", str(path), "--hubs", "2"]

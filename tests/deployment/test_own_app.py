@@ -15,7 +15,7 @@ from safetensors.numpy import load_file
 
 from mll_flower import HubNetwork, MultiLevelStrategy
 from mll_flower.algorithm.graphs import hub_graph
-from mll_flower.deployment.hub_state import FLOWER_HOME, MODEL_FILE, SUPERLINK_LOG
+from mll_flower.deployment.hub_state import FLOWER_HOME, HUB_LOG, MODEL_FILE, SUPERLINK_LOG
 from mll_flower.grids.in_process import InProcessGrid
 from tests.support.deployment import Deployment, running_in
 
@@ -101,9 +101,8 @@ def test_what_the_app_did_after_its_last_round(finished: Deployment) -> None:
         known = json.loads((folder / FLOWER_HOME / "result.json").read_text())
         (model,) = load_file(folder / MODEL_FILE).values()
         assert known == {"x": model.tolist(), "title": "deployed"}
-        log = (folder / SUPERLINK_LOG).read_text()
-        assert "hubs=3 in the app: the network file decides, 2" in log
-        assert "https://" in log
+        assert "hubs=3 in the app: the network file decides, 2" in (folder / HUB_LOG).read_text()
+        assert "https://" in (folder / SUPERLINK_LOG).read_text()
 
 
 def test_nothing_is_left_behind(finished: Deployment) -> None:
