@@ -38,6 +38,8 @@ from mll_flower.strategies.reports import RoundReport
 _POLL = 0.5
 # Seconds that a hub that has come back waits for the rest of its workers, if it has one.
 _RETURN_WAIT = 30.0
+# What goes into the hub's log: Flower's logger, which apps use, too, and that of the gossip.
+_LOGGERS = ("flwr", "mll_flower")
 
 Evaluate = Callable[[int, ArrayRecord], MetricRecord | None]
 
@@ -265,7 +267,8 @@ class DeployedHubStrategy(GossipingHubStrategy):
         self.record.publish(**status)
 
     def _close_log(self) -> None:
-        logging.getLogger("flwr").removeHandler(self._log)
+        for name in _LOGGERS:
+            logging.getLogger(name).removeHandler(self._log)
         self._log.close()
 
     def _model(self) -> Flat:
@@ -281,7 +284,8 @@ def _log_to(path: Path) -> logging.Handler:
     """Write what Flower, the strategy and the app log to a file as well."""
     handler = logging.FileHandler(path, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    logging.getLogger("flwr").addHandler(handler)
+    for name in _LOGGERS:
+        logging.getLogger(name).addHandler(handler)
     return handler
 
 

@@ -128,8 +128,20 @@ def test_an_app_that_fails_before_it_is_a_hub_shows_its_log(
 ) -> None:
     monkeypatch.setattr(SuperLink, "newest_run_status", lambda self: "finished:failed")
     monkeypatch.setattr(SuperLink, "newest_run_log", lambda self: "No module named 'pandas'")
-    with pytest.raises(SiteFailed, match="before it began; see .*\n.*'pandas'"):
+    with pytest.raises(SiteFailed, match=r"before it began; see .*\n.*'pandas'"):
         site.phase()
+
+
+@pytest.mark.parametrize("command", [["up"], ["hub", "--id", "a"]], ids=lambda c: c[0])
+def test_an_app_on_the_command_line_takes_the_place_of_the_file_s(
+    tmp_path: Path, command: list[str]
+) -> None:
+    network = network_of(tmp_path, "")
+    arguments = [command[0], str(network.path), *command[1:], "--app", str(tmp_path / "none")]
+    result = CliRunner().invoke(command_line, [*arguments, "--insecure"])
+    assert result.exit_code == 2
+    assert f"app {tmp_path}/none: " in result.output
+    assert not (tmp_path / "state").exists()
 
 
 def test_an_example_network_for_an_app(tmp_path: Path) -> None:
