@@ -14,4 +14,4 @@ from mll_flower.apps.hub_run import run_hub
 
 def run(grid: Grid, context: Context) -> None:
     """Run the hub that the run config names, until its rounds are over."""
-    run_hub(grid, context.run_config)
+    run_hub(grid, context)

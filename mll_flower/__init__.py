@@ -4,6 +4,8 @@ Workers train locally; hubs average their own workers every tau slots and mix wi
 neighbours over a graph every q such rounds. Castiglia, Das, Patterson, ICLR 2021.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from mll_flower.algorithm.mixing import check_mixing, load_mixing, mixing_matrix, zeta
 from mll_flower.algorithm.network import HubNetwork
 from mll_flower.grids.deadline import DeadlineGrid
@@ -18,6 +20,9 @@ from mll_flower.strategies.reports import (
     RoundReport,
 )
 from mll_flower.training.budgets import budget
+
+if TYPE_CHECKING:
+    from mll_flower.apps.multi_level import multi_level
 
 __all__ = [
     "Absent",
@@ -34,6 +39,16 @@ __all__ = [
     "check_mixing",
     "load_mixing",
     "mixing_matrix",
+    "multi_level",
     "zeta",
 ]
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    """Import what needs more of the library when it is first used, so that this import is light."""
+    if name == "multi_level":
+        from mll_flower.apps.multi_level import multi_level
+
+        return multi_level
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -3,28 +3,32 @@
 The file of rounds (`ROUNDS_FILE`) has one JSON object per line: events (``event``), and a row for
 each round, from which the run can be replayed:
 
-- ``round``, ``mixing`` (the number of the mixing at its end, or null if there was none),
-  ``learning_rate``;
+- ``round``, ``mixing`` (the number of the mixing at its end, or null if there was none);
 - ``arrived``: node, worker, steps, rate (steps per slot), loss and weight of each reply, in the
-  order in which the models were summed;
+  order in which the models were summed; null for what a worker's metrics do not tell;
 - ``absent``: node, worker (where known), weight, cause (one of
   `mll_flower.grids.absences.Absence`) and its explanation (``why``) of each absence;
 - ``weight`` of the hub, ``column`` (the H[j, d] that were used), ``silent`` (the neighbours that
   took no part in the mixing, and why);
-- ``loss``: mean training loss of the workers' steps;
+- ``loss``: mean training loss of the workers' steps (by weight if they report no steps);
 - ``seconds`` that the round lasted, and by how many it ended ``late``, after its deadline;
 - ``gossip_seconds``, ``gossip_sent``, ``gossip_received`` and ``model_bytes`` (models
   sent to and received from workers), all since the start;
-- ``test_loss`` and ``accuracy`` of the hub's own model, where it was evaluated; with another
-  metric, that one under its own name, which is also the value of ``metric``.
+- ``test_loss`` and ``accuracy`` of the hub's own model, where it was evaluated (with another
+  metric, that one under its own name, which is also the value of ``metric``), and further metrics
+  of its evaluation under ``evaluation``;
+- what the app's ``on_round`` returns (that of this project: the ``learning_rate``).
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
+from collections.abc import Mapping
 from dataclasses import asdict
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +37,9 @@ from mll_flower.gossip import Gossip
 from mll_flower.grids.deadline import DeadlineGrid
 from mll_flower.strategies.gossiping import GossipingHubStrategy
 from mll_flower.strategies.reports import Arrival, RoundReport
+
+# Names under which Flower projects report their training loss.
+_LOSSES = ("loss", "train_loss", "train-loss")
 
 
 class HubRecord:
@@ -57,7 +64,7 @@ class HubRecord:
 
     def phase(self, phase: Phase, **more: Any) -> None:
         """Publish what the hub is doing."""
-        self._publish(phase=phase, **more)
+        self.publish(phase=phase, **more)
 
     def event(self, event: str, **more: Any) -> None:
         """Record that something happened between rounds."""
@@ -68,7 +75,6 @@ class HubRecord:
         report: RoundReport,
         strategy: GossipingHubStrategy,
         grid: DeadlineGrid,
-        learning_rate: float,
     ) -> dict[str, Any]:
         """Return the row of a round.
 
@@ -80,8 +86,6 @@ class HubRecord:
             Whose hub has the weights.
         grid : DeadlineGrid
             Knows how long the round lasted.
-        learning_rate : float
-            That of the round.
         """
         hub = strategy.hubs[0]
         result = report.hubs[0]
@@ -98,18 +102,15 @@ class HubRecord:
         ]
         size = sum(vector.nbytes for vector in hub.model.values())
         self._model_bytes += size * (2 * len(arrived) + len(absent))
-        steps = sum(a["steps"] for a in arrived)
-        loss = sum(a["steps"] * a["loss"] for a in arrived) / steps if steps else None
         counters = asdict(self.gossip.counters)
         return {
             "round": report.number,
             "mixing": report.number // strategy.q if report.mixed else None,
             "time": round(time.time(), 3),
-            "learning_rate": learning_rate,
             "arrived": arrived,
             "absent": absent,
             "weight": hub.weight,
-            "loss": loss,
+            "loss": _mean_loss(arrived),
             "silent": report.silent,
             "column": report.column,
             "seconds": round(grid.lasted, 3),
@@ -131,7 +132,7 @@ class HubRecord:
         if metric in row:
             published |= {key: row[key] for key in ("metric", metric) if key in row}
         arrived, absent = len(row["arrived"]), len(row["absent"])
-        self._publish(**published, workers=arrived, workers_absent=absent)
+        self.publish(**published, workers=arrived, workers_absent=absent)
 
     def complete(self, row: dict[str, Any]) -> None:
         """Go on after the row of a checkpoint; append it if the hub was stopped before it could."""
@@ -152,14 +153,16 @@ class HubRecord:
 
     def _arrival(self, arrival: Arrival, weight: float) -> dict[str, Any]:
         metrics = arrival.metrics
-        worker = int(metrics["worker"])  # type: ignore[arg-type]
-        self._worker_of[arrival.node] = worker
+        worker, steps = _whole(metrics.get("worker")), _whole(metrics.get("steps"))
+        if worker is not None:
+            self._worker_of[arrival.node] = worker
+        losses = (_number(metrics.get(name)) for name in _LOSSES)
         return {
             "node": str(arrival.node),
             "worker": worker,
-            "steps": int(metrics["steps"]),  # type: ignore[arg-type]
-            "rate": metrics["rate"],
-            "loss": metrics["loss"],
+            "steps": steps,
+            "rate": _number(metrics.get("rate")),
+            "loss": next((loss for loss in losses if loss is not None), None),
             "weight": weight,
         }
 
@@ -167,7 +170,8 @@ class HubRecord:
         with (self.folder / ROUNDS_FILE).open("a") as file:
             file.write(json.dumps(row) + "\n")
 
-    def _publish(self, **more: Any) -> None:
+    def publish(self, **more: Any) -> None:
+        """Add to what neighbours, the operator and the commands on this machine see of the hub."""
         self._now.update(more, time=round(time.time(), 3))
         self.gossip.set_status(self._now)
         write_now(self.folder, self._now)
@@ -180,3 +184,54 @@ def _round_of(line: bytes) -> int | None:
     except ValueError:
         return None
     return int(entry["round"]) if "arrived" in entry else None
+
+
+def add_evaluation(row: dict[str, Any], metrics: Mapping[str, Any], seconds: float) -> None:
+    """Add to a row what an evaluation of the hub's model gave, and how long it took."""
+    others = plain(metrics)
+    metric = row.get("metric", "accuracy")
+    for key, name in (("loss", "test_loss"), (metric, metric)):
+        if isinstance(others.get(key), int | float):
+            row[name] = others.pop(key)
+    if others:
+        row["evaluation"] = others
+    row["evaluation_seconds"] = seconds
+
+
+def plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values as JSON can hold them: a number that is not finite becomes null."""
+    return {str(key): _plain(value) for key, value in values.items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return plain(value)
+    if isinstance(value, list | tuple):
+        return [_plain(entry) for entry in value]
+    if value is None or isinstance(value, bool | str):
+        return value
+    if isinstance(value, Integral):
+        return int(value)
+    if isinstance(value, Real):  # also NumPy's
+        return float(value) if math.isfinite(value) else None
+    return str(value)
+
+
+def _number(value: object) -> float | None:
+    """Return a worker's metric if it is a finite number, else None."""
+    usable = isinstance(value, int | float) and not isinstance(value, bool)
+    return value if usable and math.isfinite(value) else None  # type: ignore[arg-type, return-value]
+
+
+def _whole(value: object) -> int | None:
+    """Return a worker's metric as a whole number, else None."""
+    number = _number(value)
+    return None if number is None else int(number)
+
+
+def _mean_loss(arrived: list[dict[str, Any]]) -> float | None:
+    """Return the mean loss of those workers that report one: by steps if all do, else by weight."""
+    known = [reply for reply in arrived if reply["loss"] is not None]
+    by = "weight" if any(reply["steps"] is None for reply in known) else "steps"
+    total = sum(reply[by] for reply in known)
+    return sum(reply[by] * reply["loss"] for reply in known) / total if total else None

@@ -8,11 +8,13 @@ a network file to begin with.
 from __future__ import annotations
 
 import json
+import os
 import signal
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -34,6 +36,14 @@ Insecure = Annotated[
     bool,
     typer.Option(
         "--insecure", help="Without TLS: models travel in the clear, anyone may pose as anyone."
+    ),
+]
+AppFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--app",
+        metavar="PATH",
+        help="Folder of a Flower app of your own, in place of the network file's `app`.",
     ),
 ]
 Quiet = Annotated[
@@ -58,11 +68,22 @@ def example_network(
     hubs: Annotated[int, typer.Option(help="Number of hubs.")] = 3,
     workers: Annotated[int, typer.Option(help="Workers of each hub.")] = 2,
     base_port: Annotated[int, typer.Option(help="The first of two ports per hub.")] = 9400,
+    app: Annotated[
+        Path | None,
+        typer.Option("--app", metavar="PATH", help="Folder of a Flower app of your own to run."),
+    ] = None,
 ) -> None:
     """Write a network file to begin with: hubs on a path, all on this machine."""
+    from mll_flower.deployment.app_config import app_keys
     from mll_flower.deployment.example_network import example_network as example
 
-    text = example(hubs, workers, base_port)
+    if app is None:
+        text = example(hubs, workers, base_port)
+    else:
+        # Relative to the file, so that both can be moved together.
+        start = Path.cwd() if output is None else output.absolute().parent
+        path = os.path.relpath(app.absolute(), start)
+        text = example(hubs, workers, base_port, path, app_keys(app))
     if output is None:
         print(text, end="")
         return
@@ -98,6 +119,7 @@ def certs(
 def hub(
     network: NetworkPath,
     id: Annotated[str, typer.Option("--id", help="Id of the hub.")],
+    app: AppFolder = None,
     state: State = None,
     insecure: Insecure = False,
     quiet: Quiet = False,
@@ -110,7 +132,7 @@ def hub(
     from mll_flower.deployment.sites import HubSite, SiteFailed
     from mll_flower.processes.process_tree import Processes
 
-    deployment = _load(network)
+    deployment = _load(network, app)
     _warn_if(insecure)
     with _stop_on_signals() as stop, Processes() as processes:
         site = HubSite(deployment, id, processes, stop, state, insecure, quiet)
@@ -164,7 +186,9 @@ def worker(
     _say(f"Worker {number} of hub {hub} was stopped")
 
 
-def up(network: NetworkPath, state: State = None, insecure: Insecure = False) -> None:
+def up(
+    network: NetworkPath, app: AppFolder = None, state: State = None, insecure: Insecure = False
+) -> None:
     """Run a whole network on this machine, each hub and worker in real processes.
 
     NETWORK is the network's TOML file; `mll-flower example-network` writes one to begin with.
@@ -172,7 +196,7 @@ def up(network: NetworkPath, state: State = None, insecure: Insecure = False) ->
     from mll_flower.deployment.whole_network import run_whole_network
     from mll_flower.processes.process_tree import Processes
 
-    deployment = _load(network)
+    deployment = _load(network, app)
     _warn_if(insecure)
     with _stop_on_signals() as stop, Processes() as processes:
         good = run_whole_network(deployment, processes, stop, _say, _say_failure, state, insecure)
@@ -208,10 +232,12 @@ def status(
             live.update(status_table(deployment, ask_hubs(deployment, insecure)))
 
 
-def _load(path: Path) -> NetworkFile:
+def _load(path: Path, app: Path | None = None) -> NetworkFile:
+    """Read a network file; an app given on the command line takes the place of the file's."""
     from mll_flower.deployment.network_file import load_network
 
-    return load_network(path.absolute())
+    network = load_network(path.absolute())
+    return network if app is None else replace(network, app=app.absolute())
 
 
 @contextmanager

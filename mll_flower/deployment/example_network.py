@@ -7,9 +7,19 @@ linked to the next, all on this machine.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
+from typing import Any
+
+import tomli_w
 
 
-def example_network(hubs: int = 3, workers: int = 2, base_port: int = 9400) -> str:
+def example_network(
+    hubs: int = 3,
+    workers: int = 2,
+    base_port: int = 9400,
+    app: str | None = None,
+    app_config: Mapping[str, Any] | None = None,
+) -> str:
     """Return a network file with comments, for a first run on one machine.
 
     Parameters
@@ -20,6 +30,8 @@ def example_network(hubs: int = 3, workers: int = 2, base_port: int = 9400) -> s
         Workers of each hub.
     base_port : int
         The first of two ports per hub.
+    app, app_config : str and Mapping, optional
+        Path of a Flower app of the user's own, and its run config with the defaults.
     """
     if hubs < 1 or workers < 1:
         raise ValueError(f"hubs={hubs}, workers={workers}: at least 1 of each")
@@ -33,7 +45,15 @@ def example_network(hubs: int = 3, workers: int = 2, base_port: int = 9400) -> s
         )
         for n, id in enumerate(ids)
     )
-    return _EXAMPLE.format(edges=edges) + tables
+    task = _OWN_TASK if app is None else _app_task(app, app_config or {})
+    return _EXAMPLE.format(edges=edges) + task + tables
+
+
+def _app_task(app: str, config: Mapping[str, Any]) -> str:
+    """Return the lines that name an app, and its keys as comments."""
+    defaults = "".join(f"# {line}\n" for line in tomli_w.dumps(dict(config)).splitlines())
+    named = tomli_w.dumps({"app": app})
+    return _APP_TASK.format(app=named, defaults=defaults)
 
 
 _EXAMPLE = """\
@@ -57,7 +77,9 @@ certs = "certs"          # made by `mll-flower certs`
 
 # Which hubs talk to each other; or graph = "path", "ring", "star", "complete", ...
 edges = [{edges}]
+"""
 
+_OWN_TASK = """
 # What the workers train; the keys are those of the app's run config.
 [run-config]
 dataset = "digits"
@@ -65,6 +87,13 @@ model = "mlp"
 batch-size = 16
 learning-rate = 0.1
 """
+
+_APP_TASK = """
+# The Flower app that hubs and workers run; the path starts at this file.
+{app}
+# The app's run config: its keys, here with their defaults. Remove a # to change one.
+[run-config]
+{defaults}"""
 
 _HUB_EXAMPLE = """
 [[hub]]

@@ -2,7 +2,7 @@
 
 A phase says what a hub is doing: starting, waiting, training, finished, failed.
 
-The hub's app (`mll_flower.apps.hub_run`) writes these files; the commands that start and watch
+The hub's app (`mll_flower.apps.hub_strategy`) writes these files; the commands that start and watch
 hubs (`mll_flower.deployment.sites`, ``mll-flower up``) read them.
 """
 
@@ -26,6 +26,9 @@ ROUNDS_FILE = "rounds.jsonl"
 MODEL_FILE = "model.safetensors"
 """The hub's model, when the run is over."""
 
+HUB_LOG = "hub.log"
+"""What the hub and its app log. Flower itself shows a ServerApp's output only on request."""
+
 SUPERLINK_DATABASE = "superlink.db"
 SUPERLINK_LOG = "superlink.log"
 SUPERNODE_LOG = "supernode.log"
@@ -42,10 +45,6 @@ class Phase(StrEnum):
     FINISHING = "finishing"
     FINISHED = "finished"
     FAILED = "failed"
-
-
-BEGUN = (Phase.TRAINING, Phase.FINISHING, Phase.FINISHED)
-"""Phases of a hub that no longer waits for others before it begins."""
 
 
 def state_directory(network: NetworkFile, state: Path | None = None) -> Path:

@@ -13,20 +13,25 @@ from mll_flower.config import RunConfig
 from mll_flower.deployment.network_entries import NetworkFile, NetworkFileError
 
 
-def mixing_column(network: NetworkFile, config: RunConfig, hub: str) -> dict[str, float] | None:
+def mixing_column(network: NetworkFile, hub: str) -> dict[str, float] | None:
     """Return H[j, d] by hub id, from the network's file of H; None for metropolis weights.
 
     Parameters
     ----------
     network : NetworkFile
-        The deployment; rows and columns of H are in the order of its hubs.
-    config : RunConfig
-        Its weights give the hub shares b, against which H is checked.
+        The deployment; rows and columns of H are in the order of its hubs. Its ``weights``
+        give the hub shares b, against which H is checked.
     hub : str
         Id of hub d.
     """
     if isinstance(network.mixing, str):
         return None
+    config = RunConfig(
+        hubs=len(network.hubs),
+        workers_per_hub=",".join(str(entry.workers) for entry in network.hubs),
+        graph="complete",
+        weights=str(network.run_config.get("weights", "examples")),
+    )
     if config.weights == "examples":
         raise NetworkFileError(
             f"{network.path}: mixing: {network.mixing.name} gives H, but the weights are the "

@@ -90,7 +90,9 @@ class NetworkFile:
     edges : tuple[tuple[str, str], ...]
         Links between hubs, by id.
     run_config : Mapping[str, bool | int | float | str]
-        What is trained (data set, model, batch size, ...).
+        What is trained (data set, model, batch size, ...), or the run config of ``app``.
+    app : Path | None
+        Folder of a Flower app of the user's own; None for this project's.
     """
 
     path: Path
@@ -107,6 +109,7 @@ class NetworkFile:
     hubs: tuple[HubEntry, ...]
     edges: tuple[tuple[str, str], ...]
     run_config: Mapping[str, Value] = field(default_factory=dict)
+    app: Path | None = None
 
     @cached_property
     def graph(self) -> nx.Graph[str]:

@@ -29,7 +29,7 @@ ROUND_MARGIN = 10.0
 
 _TOP = {
     "name", "tau", "q", "slot", "rounds", "slots", "round-deadline", "gossip-deadline",
-    "mixing", "absent", "certs", "edges", "graph", "hub", "run-config",
+    "mixing", "absent", "certs", "edges", "graph", "hub", "run-config", "app",
 }  # fmt: skip
 _HUB = {"id", "superlink", "gossip", "workers", "listen", "ca", "certificate", "key"}
 _ID = re.compile(r"[a-z0-9]([a-z0-9-]{0,48}[a-z0-9])?")
@@ -133,6 +133,8 @@ class _Reader:
             hubs=hubs,
             edges=self.edges([hub.id for hub in hubs]),
             run_config=self.run_config(),
+            # Only hubs have the app's folder: they check it.
+            app=self.resolve(self.text(self.top, "app")) if "app" in self.top else None,
         )
 
     def rounds(self, tau: int) -> int:

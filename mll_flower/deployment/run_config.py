@@ -92,9 +92,14 @@ def task_config(network: NetworkFile) -> dict[str, Value]:
         if name not in _known_keys():
             listed = ", ".join(sorted(set(_known_keys()) - set(_SET_ELSEWHERE)))
             raise NetworkFileError(
-                f"{network.path}: run-config: {key}: unknown key; the known ones are {listed}"
+                f"{network.path}: run-config: {key}: unknown key; the known ones are {listed} (and "
+                'those of a Flower app of your own, if app = "PATH" or --app names one)'
             )
         values[name] = value
+    return _with_absolute_paths(network, values)
+
+
+def _with_absolute_paths(network: NetworkFile, values: dict[str, Value]) -> dict[str, Value]:
     data = values.get("data-dir") or os.environ.get("MLL_FLOWER_DATA", "")
     if data:
         values["data-dir"] = str(_absolute(network, str(data)))
@@ -115,11 +120,14 @@ def own_node_config(network: NetworkFile, text: str = "") -> dict[str, Value]:
     text : str
         Pairs as Flower's commands take them, such as ``dataset="npz:own.npz"``.
     """
-    # Each machine finds data and code where its own copy of the network file says.
-    task = task_config(network)
-    values: dict[str, Value] = {
-        key: value for key, value in task.items() if key in ("data-dir", "code-dir")
-    }
+    # Each machine finds data and code where its own copy of the network file says. The other keys
+    # may be those of an app that only the hub has, which checks them.
+    given = {key.replace("_", "-"): value for key, value in network.run_config.items()}
+    own_app = network.app is not None or not set(given) <= _known_keys()
+    if not own_app:
+        given = task_config(network)
+    own = {key: value for key, value in given.items() if key in ("data-dir", "code-dir")}
+    values = _with_absolute_paths(network, own)
     try:
         values.update(parse_config_args([text]))
     except (click.ClickException, OSError) as error:
@@ -135,7 +143,8 @@ def own_node_config(network: NetworkFile, text: str = "") -> dict[str, Value]:
             values[key] = str(_absolute(network, str(values[key])))
     if "dataset" in values:
         values["dataset"] = absolute_dataset(str(values["dataset"]), network.path.parent)
-    _try_own_work(network, values)
+    if not own_app:
+        _try_own_work(network, values)
     return values
 
 

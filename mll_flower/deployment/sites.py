@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from mll_flower.config import RunConfig
+from mll_flower.deployment.app_config import app_run_config, check_state_outside
 from mll_flower.deployment.commands import (
     deployment_environment,
     submit_command,
@@ -28,6 +29,7 @@ from mll_flower.deployment.credentials import (
     hub_worker_keys,
     worker_credentials,
 )
+from mll_flower.deployment.hub_place import HubPlace
 from mll_flower.deployment.hub_state import (
     FLOWER_HOME,
     NOW_FILE,
@@ -49,6 +51,9 @@ from mll_flower.training.own_work import try_own_work
 
 START_TIMEOUT = 90.0
 """Seconds that a SuperLink has to answer."""
+
+APP_END = 60.0
+"""Seconds that an app of the user's own has, after its run as a hub, to end by itself."""
 
 _ASK_PAUSE = 30.0  # seconds between two questions to Flower why a hub's app does not begin
 _RESTART_PAUSE = 3.0  # seconds until a SuperNode that has ended is started again
@@ -99,11 +104,14 @@ class HubSite:
         self._quiet = quiet
         self._next_question = 0.0
         check_credentials(network, hub_credentials(network, hub), insecure)
-        self.config = hub_run_config(network, hub, self.folder, insecure)
         # What fails its checks fails here, before anything is started: own work, and an H.
-        config = RunConfig.from_run_config(self.config)
-        try_own_work(config)
-        mixing_column(network, config, hub)
+        if network.app is None:
+            self.config = hub_run_config(network, hub, self.folder, insecure)
+            try_own_work(RunConfig.from_run_config(self.config))
+        else:
+            check_state_outside(network.app, self.folder)
+            self.config = app_run_config(network, network.app)
+        mixing_column(network, hub)
 
     def start(self) -> None:
         """Start the SuperLink, register the workers and start the run."""
@@ -132,7 +140,10 @@ class HubSite:
         if phase is Phase.FAILED:
             raise SiteFailed(f"hub {self.entry.id}: {now.get('error')}; {self._where()}")
         if phase is Phase.FINISHED:
-            return phase
+            # What the app does after its last round is given time to end.
+            over = time.time() > float(now.get("time", 0.0)) + APP_END
+            busy = self.network.app is not None and not over and is_alive(int(now["pid"]))
+            return Phase.FINISHING if busy else phase
         if not now:
             self._check_that_run_has_not_ended()
         elif not is_alive(int(now["pid"])):
@@ -146,12 +157,23 @@ class HubSite:
     def _superlink(self) -> SuperLink:
         home = self.folder / FLOWER_HOME
         ca = None if self.insecure else self.entry.tls.ca
-        return SuperLink(home, self.entry.superlink_local, deployment_environment(home), ca)
+        env = {**deployment_environment(home), **self._place()}
+        return SuperLink(home, self.entry.superlink_local, env, ca)
+
+    def _place(self) -> dict[str, str]:
+        """Return the variable that tells an app of the user's own which hub it is."""
+        if self.network.app is None:  # this project's app finds it in its run config
+            return {}
+        network, folder = str(self.network.path.absolute()), str(self.folder.absolute())
+        name = self.network.name
+        return HubPlace(network, self.entry.id, folder, name, self.insecure).environment()
 
     def _submit(self, superlink: SuperLink) -> None:
         keys = [] if self.insecure else hub_worker_keys(self.network, self.entry.id)
         submit = subprocess.run(
-            submit_command(app_directory(superlink.home), self.config, keys),
+            submit_command(
+                self.network.app or app_directory(superlink.home), self.config, keys
+            ),
             env=superlink.env,
             capture_output=True,
             text=True,
@@ -167,10 +189,17 @@ class HubSite:
         if time.monotonic() < self._next_question:
             return
         self._next_question = time.monotonic() + _ASK_PAUSE
-        status = self._superlink().newest_run_status()
+        superlink = self._superlink()
+        status = superlink.newest_run_status()
+        if status == "finished:completed":
+            raise SiteFailed(
+                f"hub {self.entry.id}: its app ended without being a hub: its ServerApp must use "
+                f"`with mll_flower.multi_level(context, ...) as strategy`; {self._where()}"
+            )
         if status is not None and status.startswith("finished"):
             raise SiteFailed(
-                f"hub {self.entry.id}: its run ended as {status!r} before it began; {self._where()}"
+                f"hub {self.entry.id}: its run ended as {status!r} before it began; "
+                f"{self._where()}; the end of its log:\n{superlink.newest_run_log()[-2000:]}"
             )
 
     def _where(self) -> str:

@@ -10,6 +10,7 @@ from mll_flower.gossip.local_mixing import local_metropolis, mix_with_neighbours
 from mll_flower.gossip.protocol import Gossip
 from mll_flower.gossip.results import Counters, Exchange, PeerSilent, PeerStatus
 from mll_flower.gossip.snapshot import RejectedSnapshot, Rejection, Snapshot
+from mll_flower.gossip.start_barrier import wait_for_hubs
 
 __all__ = [
     "Counters",
@@ -24,4 +25,5 @@ __all__ = [
     "Snapshot",
     "local_metropolis",
     "mix_with_neighbours",
+    "wait_for_hubs",
 ]

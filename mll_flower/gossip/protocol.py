@@ -135,6 +135,10 @@ class Gossip(ABC):
         """Set what this hub reports of itself: its round, last loss, connected workers..."""
         self._status = dict(status)
 
+    def update_status(self, **more: Any) -> None:
+        """Add to what this hub reports of itself."""
+        self._status = {**self._status, **more}
+
     def status(self) -> dict[str, Any]:
         """Return this hub's status as others see it.
 

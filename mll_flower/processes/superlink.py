@@ -13,6 +13,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
 import tomli_w
@@ -114,15 +115,25 @@ class SuperLink:
 
     def newest_run_status(self) -> str | None:
         """Return the status of the newest run, such as ``finished:completed``; None if unknown."""
-        listing = subprocess.run(
-            ["flwr", "list", CONNECTION, "--format", "json"],
-            env=self.env,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        run = self._newest_run()
+        return str(run["status"]) if run is not None and "status" in run else None
+
+    def newest_run_log(self) -> str:
+        """Return what the newest run has logged: the SuperLink keeps it, and shows it nowhere."""
+        run = self._newest_run()
+        if run is None or "run-id" not in run:
+            return ""
+        return self._flwr("log", str(run["run-id"]), CONNECTION, "--show")
+
+    def _newest_run(self) -> dict[str, Any] | None:
         try:
-            runs = json.loads(listing.stdout)["runs"]
-            return str(max(runs, key=lambda run: str(run.get("created-at", "")))["status"])
+            runs = json.loads(self._flwr("list", CONNECTION, "--format", "json"))["runs"]
+            return dict(max(runs, key=lambda run: str(run.get("created-at", ""))))
         except (ValueError, KeyError):
             return None
+
+    def _flwr(self, *arguments: str) -> str:
+        """Return the output of one of Flower's commands."""
+        command = ["flwr", *arguments]
+        done = subprocess.run(command, env=self.env, capture_output=True, text=True, check=False)
+        return done.stdout

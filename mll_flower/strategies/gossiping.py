@@ -14,9 +14,11 @@ from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result
 from flwr.supercore import log
 
-from mll_flower.gossip import Gossip, Snapshot, mix_with_neighbours
+from mll_flower.gossip import Gossip, Snapshot, mix_with_neighbours, wait_for_hubs
+from mll_flower.gossip.start_barrier import BEGUN
 from mll_flower.grids.node_identity import wait_for_nodes
 from mll_flower.models.layout import Layout
 from mll_flower.models.subnetwork_average import AbsentRule
@@ -53,6 +55,10 @@ class GossipingHubStrategy(HubRoundsStrategy):
     tau, slot : int and float, optional
         Slots per round and seconds per slot; sent to the nodes as ``tau`` and
         ``slot-seconds``, for ClientApps that use `mll_flower.budget`.
+    neighbour_timeout : float, optional
+        Seconds that `start` waits until all hubs are ready, so that they begin together; then
+        it begins with those that are. ``node_timeout`` if not given; 0 to begin at once. A hub
+        that goes on after `restore` or `catch_up` does not wait.
     deadline, absent, inner_strategy, worker_config, on_round, node_timeout
         As in `MultiLevelStrategy`.
     weighted_by_key : str or None
@@ -69,6 +75,7 @@ class GossipingHubStrategy(HubRoundsStrategy):
         rounds: int | None = None,
         gossip_deadline: float = 10.0,
         mixing_column: Mapping[str, float] | None = None,
+        neighbour_timeout: float | None = None,
         tau: int | None = None,
         slot: float | None = None,
         deadline: float | None = None,
@@ -102,14 +109,45 @@ class GossipingHubStrategy(HubRoundsStrategy):
         self.rounds = rounds
         self.gossip_deadline = gossip_deadline
         self.mixing_column = mixing_column
+        self.neighbour_timeout = node_timeout if neighbour_timeout is None else neighbour_timeout
         self.known_weights: dict[int, float] = {}  # by node id, from a checkpoint
         self._neighbour_mixing: int | None = None  # of the neighbour that is furthest ahead
         self._run_over = False
+        self._begun = False
 
     @property
     def mixing_number(self) -> int:
         """Number of mixings up to the present round."""
         return self.round // self.q
+
+    def start(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord,
+        num_rounds: int = 3,
+        timeout: float = 3600,
+        train_config: ConfigRecord | None = None,
+        evaluate_config: ConfigRecord | None = None,
+        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
+    ) -> Result:
+        """Wait for the workers and the other hubs, then run Flower's own loop."""
+        if not self._begun:
+            wait_for_nodes(grid, self.min_available_nodes, self.node_timeout)
+            self._meet_neighbours()
+        return super().start(
+            grid, initial_arrays, num_rounds, timeout, train_config, evaluate_config, evaluate_fn
+        )
+
+    def _meet_neighbours(self) -> None:
+        """Wait for the other hubs if the run begins; let them know that this one goes ahead."""
+        if self.round == 0:
+            wait_for_hubs(self.gossip, self._publish, self.neighbour_timeout)
+        self._begun = True
+        self._publish(start=BEGUN)
+
+    def _publish(self, **status: Any) -> None:
+        """Add to the status that the neighbours see."""
+        self.gossip.update_status(**status)
 
     def catch_up(self, timeout: float, like: ArrayRecord | None = None) -> bool:
         """Jump to the neighbours' round; for hubs that start late or return.
@@ -192,6 +230,14 @@ class GossipingHubStrategy(HubRoundsStrategy):
             "mixing_column": column,
             **super()._settings(),
         }
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Ask workers to evaluate the hub's model, unless the run is over or none is connected."""
+        if self._run_over or (self.fraction_evaluate and not list(grid.get_node_ids())):
+            return []
+        return super().configure_evaluate(server_round, arrays, config, grid)
 
     def _make_hubs(self, arrays: ArrayRecord) -> None:
         super()._make_hubs(arrays)

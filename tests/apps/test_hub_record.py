@@ -47,7 +47,7 @@ def row_of(record: HubRecord, number: int, hub_round: HubRound, mixed: bool = Fa
     silent, column = ({"b": "no answer"}, {"a": 1.0}) if mixed else ({}, {})
     report = RoundReport(number, mixed, [hub_round], lambda: np.zeros(1), silent, column)
     strategy, grid = SimpleNamespace(hubs=[hub], q=2), SimpleNamespace(lasted=7.12345, late=-2.0)
-    return record.row(report, strategy, grid, 0.1)  # type: ignore[arg-type]
+    return record.row(report, strategy, grid)  # type: ignore[arg-type]
 
 
 def lines(folder: Path) -> list[dict[str, Any]]:
@@ -74,7 +74,7 @@ def test_a_row_has_what_a_replay_needs(record: HubRecord) -> None:
     assert (absent["cause"], len(absent["why"])) == ("late", 300)
     assert (row["round"], row["mixing"], row["weight"]) == (3, None, 6.0)
     assert row["loss"] == pytest.approx((10 * 0.5 + 5 * 2.0) / 15)  # by steps
-    assert (row["seconds"], row["late"], row["learning_rate"]) == (7.123, -2.0, 0.1)
+    assert (row["seconds"], row["late"]) == (7.123, -2.0)
     assert row["model_bytes"] == 16 * (2 * 2 + 1)  # an absent worker was sent the model, too
 
 

@@ -1,25 +1,23 @@
-"""One hub's run without a deployment: its rounds, its files, a restart, and how hubs begin."""
+"""One hub's run without a deployment: its rounds, its files, a restart."""
 
 from __future__ import annotations
 
 import json
 import socket
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from flwr.app import Context, RecordDict
 from safetensors.numpy import load_file
 
-from mll_flower.apps import hub_run
-from mll_flower.apps.hub_run import run_hub, wait_for_neighbours
+from mll_flower.apps.hub_run import run_hub
 from mll_flower.apps.worker_app import worker_app
 from mll_flower.config import RunConfig
 from mll_flower.deployment.hub_state import MODEL_FILE, ROUNDS_FILE, Phase, read_now
 from mll_flower.deployment.network_file import load_network
 from mll_flower.deployment.run_config import hub_run_config
-from mll_flower.gossip import PeerStatus
 from mll_flower.grids.in_process import InProcessGrid
 from mll_flower.models.checkpoint import FILE
 from mll_flower.training.run_engine import run_engine
@@ -70,7 +68,8 @@ class Site:
         network = load_network(self.folder / "network.toml")
         values = hub_run_config(network, "a", self.state, insecure=True)
         self.config = RunConfig.from_run_config(values)
-        assert run_hub(InProcessGrid(worker_app(), 2, values), values) == self.state
+        context = Context(1, 1, {}, RecordDict(), values)
+        run_hub(InProcessGrid(worker_app(), 2, values), context)
 
     def entries(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in (self.state / ROUNDS_FILE).read_text().splitlines()]
@@ -152,79 +151,3 @@ def test_a_checkpoint_of_another_model_fails_the_run(site: Site) -> None:
 def test_a_hub_begins_without_workers_that_do_not_come(site: Site) -> None:
     site.run(rounds=2, workers=3)  # one more than connect; it waits for node-timeout
     assert [len(row["arrived"]) for row in site.rows()] == [2, 2]
-
-
-class Neighbours:
-    """Gossip whose neighbours answer as the script says, one status each per question."""
-
-    run = "trial"
-
-    def __init__(self, *answers: dict[str, dict[str, Any]]) -> None:
-        self.answers = list(answers)
-
-    def peer_status(self, timeout: float) -> dict[str, PeerStatus]:
-        now = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-        return {
-            peer: PeerStatus(peer, bool(status), status={"run": self.run, **status})
-            for peer, status in now.items()
-        }
-
-
-@pytest.fixture
-def levels(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The levels that the hub publishes; nothing sleeps."""
-    clock = SimpleNamespace(now=0.0)
-
-    def sleep(seconds: float) -> None:
-        clock.now += seconds
-
-    fake = SimpleNamespace(monotonic=lambda: clock.now, sleep=sleep)
-    monkeypatch.setattr(hub_run, "time", fake)
-    return []
-
-
-def wait(neighbours: Neighbours, levels: list[int], needed: int, timeout: float = 10.0) -> None:
-    def phase(name: Phase, level: int) -> None:
-        assert name is Phase.READY
-        levels.append(level)
-
-    record = SimpleNamespace(phase=phase)
-    wait_for_neighbours(neighbours, record, needed, timeout)  # type: ignore[arg-type]
-
-
-READY_1, READY_2 = {"phase": "ready", "level": 1}, {"phase": "ready", "level": 2}
-WAITING = {"phase": "waiting for workers"}
-
-
-def test_a_hub_rises_one_level_above_its_lowest_neighbour(levels: list[int]) -> None:
-    neighbours = Neighbours(
-        {"b": WAITING, "c": READY_1},
-        {"b": READY_1, "c": READY_1},
-        {"b": READY_1, "c": READY_2},
-        {"b": READY_2, "c": READY_2},
-    )
-    wait(neighbours, levels, needed=3)
-    assert levels == [1, 1, 2, 2]
-
-
-def test_a_hub_alone_does_not_wait(levels: list[int]) -> None:
-    wait(Neighbours({}), levels, needed=1)
-    assert levels == []
-
-
-@pytest.mark.parametrize("phase", ["training", "finishing", "finished"])
-def test_a_hub_begins_when_a_neighbour_has_begun(levels: list[int], phase: str) -> None:
-    wait(Neighbours({"b": WAITING, "c": {"phase": phase}}), levels, needed=9)
-    assert levels == [1]
-
-
-def test_a_neighbour_in_another_run_does_not_count(
-    levels: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    logged: list[Any] = []
-    monkeypatch.setattr(hub_run, "log", lambda *arguments: logged.append(arguments))
-    neighbours = Neighbours({"b": {"run": "another", "phase": "training"}, "c": READY_1})
-    wait(neighbours, levels, needed=3)
-    assert set(levels) == {1}
-    assert len(levels) == 34  # 10 s, one question per 0.3 s
-    assert "b" in logged[0][2:]

@@ -6,6 +6,7 @@ import difflib
 import json
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -74,6 +75,7 @@ assert forbidden not in sys.modules
     ("example", "package", "forbidden"),
     [
         ("quickstart-pytorch-before", "pytorchexample", ""),
+        ("three-sites", "pytorchexample", ""),
         ("numpy", "numpyexample", "torch"),
     ],
 )
@@ -104,26 +106,25 @@ def files(folder: Path) -> dict[str, str]:
     }
 
 
-def quickstart_diff() -> str:
-    before, after = files(BEFORE), files(AFTER)
-    assert list(before) == list(after)
+def difference(before: Path, after: Path, context: int = 1) -> str:
+    """Return what differs between two projects, as a diff with some lines of context."""
+    old, new = files(before), files(after)
+    assert list(old) == list(new)
     lines: list[str] = []
-    for name, text in before.items():
+    for name, text in old.items():
         lines += difflib.unified_diff(
-            text.splitlines(), after[name].splitlines(), name, name, n=1, lineterm=""
+            text.splitlines(), new[name].splitlines(), name, name, n=context, lineterm=""
         )
     return "\n".join(lines)
 
 
 def test_only_the_strategy_changes() -> None:
-    lines = quickstart_diff().splitlines()
+    lines = difference(BEFORE, AFTER).splitlines()
     changed = [line for line in lines if line[:1] in "+-" and line[:3] not in ("+++", "---")]
     assert [line for line in lines if line.startswith("+++")] == [
-        "+++ pyproject.toml",
-        "+++ pytorchexample/server_app.py",
+        "+++ pytorchexample/server_app.py"
     ]
     assert [line.split("(")[0] for line in changed] == [
-        '+    "mll-flower",',
         "-from flwr.serverapp.strategy import FedAvg",
         "+from mll_flower import MultiLevelStrategy",
         "-    strategy = FedAvg",
@@ -132,4 +133,10 @@ def test_only_the_strategy_changes() -> None:
 
 
 def test_the_readme_shows_exactly_that_diff() -> None:
-    assert f"```diff\n{quickstart_diff()}\n```" in (EXAMPLES / "README.md").read_text()
+    assert f"```diff\n{difference(BEFORE, AFTER)}\n```" in (EXAMPLES / "README.md").read_text()
+
+
+@pytest.mark.parametrize("example", [p.parent.name for p in EXAMPLES.glob("*/pyproject.toml")])
+def test_flower_need_not_look_for_this_library_in_a_registry(example: str) -> None:
+    text = (EXAMPLES / example / "pyproject.toml").read_text()
+    assert not any("mll-flower" in d for d in tomllib.loads(text)["project"]["dependencies"])

@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mll_flower.gossip import InProcessBoard, InProcessGossip, Snapshot
+from mll_flower.gossip import Gossip, InProcessBoard, InProcessGossip, Snapshot
+from mll_flower.gossip.grpc_client import GrpcGossip
 from mll_flower.grids.deadline import DeadlineGrid
+from mll_flower.processes.flower_environment import free_port
 from mll_flower.strategies.gossiping import GossipingHubStrategy
 from mll_flower.strategies.reports import RoundReport
 from tests.support.arrays import record
@@ -36,7 +38,7 @@ class Site:
 
     def __init__(
         self,
-        gossip: InProcessGossip,
+        gossip: Gossip,
         target: float,
         workers: int,
         seconds: float = 0.0,
@@ -120,6 +122,7 @@ def test_the_weight_of_a_silent_neighbour_goes_to_the_hub_itself() -> None:
     board = InProcessBoard()
     InProcessGossip(board, "b", ["a"], "run")  # it exists, but publishes nothing
     one = Site(InProcessGossip(board, "a", ["b"], "run"), 4.0, 1, gossip_deadline=0.3)
+    one.strategy.neighbour_timeout = 0.0
     with one.nodes:
         finish(one.start(2))
     assert one.error is None
@@ -156,6 +159,7 @@ def test_a_hub_that_comes_back_meets_its_neighbour_again(deadline: float) -> Non
     one = Site(InProcessGossip(board, "a", ["b"], "run"), 0.0, 1, 0.5, gossip_deadline=deadline)
     two = Site(InProcessGossip(board, "b", ["a"], "run"), 8.0, 1, 0.5, gossip_deadline=deadline)
     one.strategy.rounds = two.strategy.rounds = 9
+    one.strategy.neighbour_timeout = 0.0  # it begins alone
     with one.nodes, two.nodes:
         first = one.start(9)
         while len(one.reports) < 2:
@@ -252,3 +256,56 @@ def test_known_weights_hold_for_workers_that_are_absent_from_the_start() -> None
     strategy.known_weights = {7: 4.0}
     strategy._make_hubs(record(START))
     assert strategy.hubs[0].weight_of(7) == 4.0
+
+
+class TestStart:
+    """Hubs that are started apart begin together."""
+
+    def test_two_hubs_started_apart_mix_from_the_first_round(self) -> None:
+        ports = free_port(), free_port()
+        addresses = [f"127.0.0.1:{port}" for port in ports]
+        gossips = [
+            GrpcGossip(id, own, {peer: other}, "run", insecure=True)
+            for id, peer, own, other in (("a", "b", *addresses), ("b", "a", *addresses[::-1]))
+        ]
+        # With deadlines this short the first hub would be long past its rounds.
+        one, two = (
+            Site(gossip, target, 1, gossip_deadline=1.0)
+            for gossip, target in zip(gossips, (0.0, 8.0), strict=True)
+        )
+        with one.nodes, two.nodes:
+            first = one.start(2)
+            time.sleep(4.0)
+            assert not one.reports
+            finish(first, two.start(2))
+        for gossip in gossips:
+            gossip.close()
+        for site in (one, two):
+            assert site.error is None
+            assert [set(report.column) for report in site.reports] == [{"a", "b"}] * 2
+            assert not any(report.silent for report in site.reports)
+
+    def test_a_hub_begins_without_a_neighbour_that_does_not_come(self) -> None:
+        gossip = InProcessGossip(InProcessBoard(), "a", ["b"], "run")
+        one = Site(gossip, 4.0, 1, gossip_deadline=0.2, neighbour_timeout=0.5)
+        with one.nodes:
+            finish(one.start(1))
+        assert one.error is None
+        assert [report.column for report in one.reports] == [{"a": 1.0}]
+        assert gossip.status()["start"] == {"begun": True}
+
+    def test_a_hub_that_goes_on_does_not_wait(self) -> None:
+        gossip = InProcessGossip(InProcessBoard(), "a", ["b"], "run")
+        one = Site(gossip, 4.0, 1, q=2, gossip_deadline=0.2, neighbour_timeout=600.0)
+        one.strategy.restore(2, [{"float64": np.zeros(3)}])
+        with one.nodes:
+            finish(one.start(1))
+        assert [report.number for report in one.reports] == [3]
+
+    def test_too_few_workers_are_an_error(self) -> None:
+        gossip = InProcessGossip(InProcessBoard(), "a", ["b"], "run")
+        one = Site(gossip, 4.0, 1, node_timeout=0.3)
+        one.strategy.min_available_nodes = 2
+        with one.nodes:
+            finish(one.start(1))
+        assert isinstance(one.error, RuntimeError)

@@ -85,7 +85,8 @@ class Deployment:
     edges : Sequence
         Pairs of hub ids.
     run_config : Mapping
-        What the network file's ``[run-config]`` has besides the data set.
+        What the network file's ``[run-config]`` has besides the data set; all that it has if
+        ``app`` names a Flower app of its own.
     **values
         Further keys of the network file (tau, q, slot, rounds, round-deadline, ...).
     """
@@ -104,7 +105,7 @@ class Deployment:
         self.ports = ports
         self.gossip_port = dict(zip(hubs, ports[1::2], strict=True))
         settings = {"dataset": "npz:data.npz", "batch-size": 8, "learning-rate": 0.1, "seed": 5}
-        settings.update(run_config or {})
+        settings = {**({} if "app" in values else settings), **(run_config or {})}
         entries = [
             {
                 "id": id,

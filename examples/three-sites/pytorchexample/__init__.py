@@ -1,0 +1,1 @@
+"""Flower with PyTorch on handwritten digits."""

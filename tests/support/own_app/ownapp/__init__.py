@@ -1,0 +1,1 @@
+"""A Flower app of few lines and deterministic numbers, for deployments in tests."""
