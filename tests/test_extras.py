@@ -98,7 +98,9 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cvxpy", None)
     with pytest.raises(MissingPackage) as error:
         require("this test", "json", "ray", "cvxpy")
-    assert str(error.value) == ("this test needs ray, cvxpy: pip install 'mll-flower[torch,optimal]'")
+    assert str(error.value) == (
+        "this test needs ray, cvxpy: pip install 'mll-flower[torch,optimal]'"
+    )
     assert explain(error.value) == str(error.value)
     deep = ModuleNotFoundError("No module named 'torch.nn'", name="torch.nn")
     assert explain(deep) == "this needs torch: pip install 'mll-flower[torch]'"

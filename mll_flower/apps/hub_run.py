@@ -33,7 +33,10 @@ def run_hub(grid: Grid, context: Context) -> None:
     def more_of_row(report: RoundReport) -> Any:
         name = engine.task.metric_name
         metric = {} if name == "accuracy" else {"metric": name}
-        return {"learning_rate": config.learning_rate_at((report.number - 1) * config.tau), **metric}
+        return {
+            "learning_rate": config.learning_rate_at((report.number - 1) * config.tau),
+            **metric,
+        }
 
     with multi_level(
         context,

@@ -16,7 +16,6 @@ from typing import Any, cast
 import networkx as nx
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
-from flwr.serverapp.strategy import Result
 from flwr.supercore import log
 from safetensors.numpy import save_file
 
@@ -30,9 +29,10 @@ from mll_flower.grids.deadline import DeadlineGrid
 from mll_flower.models.checkpoint import FILE, load_checkpoint, save_checkpoint
 from mll_flower.models.layout import Flat, Layout
 from mll_flower.models.subnetwork_average import AbsentRule
+from mll_flower.strategies.given_model import restored_model
 from mll_flower.strategies.gossiping import GossipingHubStrategy
 from mll_flower.strategies.multi_level import MultiLevelStrategy
-from mll_flower.strategies.reports import RoundReport
+from mll_flower.strategies.reports import MultiLevelResult, RoundReport
 
 # Seconds between two looks for replies: more often would only keep the SuperLink busy.
 _POLL = 0.5
@@ -121,7 +121,7 @@ class DeployedHubStrategy(GossipingHubStrategy):
         train_config: ConfigRecord | None = None,
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: Evaluate | None = None,
-    ) -> Result:
+    ) -> MultiLevelResult:
         """Begin with the other hubs, or go on from a checkpoint; run the rounds that are left.
 
         The number of rounds and their deadline are those of the network file. ``evaluate_fn``
@@ -275,9 +275,11 @@ class DeployedHubStrategy(GossipingHubStrategy):
         """Return the hub's model, also if it came back after the run's last round."""
         if self.hubs:
             return self.hubs[0].model
-        model = self._restored_models[0] if self._restored_models else self._initial
-        assert model is not None
-        return model
+        assert self._layout is not None
+        assert self._initial is not None
+        if self._restored_models:
+            return restored_model(self._layout, self._restored_models[0])
+        return self._initial
 
 
 def _log_to(path: Path) -> logging.Handler:

@@ -171,9 +171,7 @@ class HubSite:
     def _submit(self, superlink: SuperLink) -> None:
         keys = [] if self.insecure else hub_worker_keys(self.network, self.entry.id)
         submit = subprocess.run(
-            submit_command(
-                self.network.app or app_directory(superlink.home), self.config, keys
-            ),
+            submit_command(self.network.app or app_directory(superlink.home), self.config, keys),
             env=superlink.env,
             capture_output=True,
             text=True,

@@ -127,8 +127,9 @@ class SuperLink:
 
     def _newest_run(self) -> dict[str, Any] | None:
         try:
-            runs = json.loads(self._flwr("list", CONNECTION, "--format", "json"))["runs"]
-            return dict(max(runs, key=lambda run: str(run.get("created-at", ""))))
+            listed = json.loads(self._flwr("list", CONNECTION, "--format", "json"))
+            runs: list[dict[str, Any]] = listed["runs"]
+            return max(runs, key=lambda run: str(run.get("created-at", "")))
         except (ValueError, KeyError):
             return None
 

@@ -14,7 +14,6 @@ from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
-from flwr.serverapp.strategy import Result
 from flwr.supercore import log
 
 from mll_flower.gossip import Gossip, Snapshot, mix_with_neighbours, wait_for_hubs
@@ -27,7 +26,7 @@ from mll_flower.strategies.arguments import check_kind, check_seconds, check_who
 from mll_flower.strategies.base import HubRoundsStrategy, WorkerConfig
 from mll_flower.strategies.history import History
 from mll_flower.strategies.inner_strategy import InnerStrategy
-from mll_flower.strategies.reports import RoundReport
+from mll_flower.strategies.reports import MultiLevelResult, RoundReport
 
 
 class GossipingHubStrategy(HubRoundsStrategy):
@@ -129,7 +128,7 @@ class GossipingHubStrategy(HubRoundsStrategy):
         train_config: ConfigRecord | None = None,
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
-    ) -> Result:
+    ) -> MultiLevelResult:
         """Wait for the workers and the other hubs, then run Flower's own loop."""
         if not self._begun:
             wait_for_nodes(grid, self.min_available_nodes, self.node_timeout)

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from mll_flower.processes.flower_environment import app_directory, flower_environment, free_port
 
 
