@@ -94,8 +94,24 @@ def test_an_unfinished_run_is_read_as_far_as_it_has_got(tmp_path: Path) -> None:
         for ours, theirs in zip(run.series(x, "loss"), whole.series(x, "loss"), strict=True):
             np.testing.assert_allclose(ours, theirs)
     assert math.isnan(run.zeta)
-    with pytest.raises(ValueError, match="has not finished"):
+    assert (run.summary["slot"], run.summary["steps"]) == (12, 3 * 3 * 8)
+    with pytest.raises(ValueError, match="has not finished, without its network"):
         _ = run.network
+
+
+def test_an_unfinished_run_knows_its_network_from_the_start(tmp_path: Path) -> None:
+    path = write_run(tmp_path / "a", rounds=3)
+    whole = load_run(path)
+    (path / "metrics.json").rename(path / "unfinished.json")
+    run = load_run(path)
+    assert not run.finished
+    assert run.zeta == whole.zeta
+    assert run.network.p.tolist() == whole.network.p.tolist()
+    assert run.evaluations[-1]["loss"] == whole.evaluations[-1]["loss"]
+    assert (run.summary["slot"], run.summary["rounds"], run.summary["accuracy"]) == (12, 3, 0.75)
+    # The run finishes while it is read: what was written last counts.
+    (path / "metrics.json").write_text((path / "unfinished.json").read_text())
+    assert load_run(path).finished
 
 
 def test_a_folder_without_a_run_is_an_error(tmp_path: Path) -> None:
