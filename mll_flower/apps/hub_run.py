@@ -71,7 +71,9 @@ class _HubRun:
         run, insecure = str(values.get("run-name") or network.name), values.get("insecure") is True
         # First of all, so that neighbours that start earlier can reach this hub.
         self.gossip = start_gossip(network, self.entry.id, run, insecure=insecure)
-        self.record = HubRecord(self.folder, run, self.entry.id, self.gossip)
+        self.record = HubRecord(
+            self.folder, run, self.entry.id, self.gossip, tensorboard=config.tensorboard
+        )
         self.record.phase(Phase.STARTING, pid=os.getpid())
         try:
             # It makes the initial model and evaluates; it trains no worker.
