@@ -265,7 +265,8 @@ class _NetworkRun:
         if server_round == 0 and message:
             return  # the earlier run, which is resumed, has done both
         done = message * self.rounds_per_message
-        if message == self.messages or done % self.config.evaluate_rounds() == 0:
+        evaluated = message == self.messages or done % self.config.evaluate_rounds() == 0
+        if evaluated:
             rounds = self._rounds_of(message) if message else []
             self._evaluate(rounds, self.engine.layout.flatten(arrays))
         every = self.strategy.q * self.config.checkpoint_every
@@ -278,6 +279,9 @@ class _NetworkRun:
                 self._hub_models(),
                 self.recorder.state(),
             )
+        if evaluated:
+            # At last, so that a run that a hook stops can be resumed from here.
+            self.recorder.announce_evaluation()
 
     def _evaluate(self, rounds: list[Round], model: Flat) -> None:
         started = time.monotonic()

@@ -69,7 +69,6 @@ def claim_output(
     output.mkdir(parents=True, exist_ok=True)
     place = output / files.CONFIG
     if resume and place.is_file() and _folder_of(resume) == output.resolve():
-        _remove(output, _ENDED)
         return
     if overwrite:
         _remove(output, (*_CONTINUED, *_ENDED, files.TENSORBOARD, files.CONFIG))
@@ -85,6 +84,11 @@ def claim_output(
     except FileExistsError:
         if strict or not _holds(place, config):
             raise refusal from None
+
+
+def remove_end(output: Path) -> None:
+    """Remove the end of a run that now goes on from its checkpoint: it will have another one."""
+    _remove(output, _ENDED)
 
 
 def release_output(output: Path) -> None:

@@ -27,7 +27,7 @@ from mll_flower.config import RunConfig
 from mll_flower.grids.absences import Absence
 from mll_flower.models.layout import Flat
 from mll_flower.results import files
-from mll_flower.results.output_folder import claim_output, new_output
+from mll_flower.results.output_folder import claim_output, new_output, remove_end
 from mll_flower.results.progress import ProgressWriter
 from mll_flower.strategies.reports import Absent, RoundReport
 from mll_flower.training.engine import Engine
@@ -141,6 +141,7 @@ class Recorder:
         output = self.config.output
         self.output = Path(output).absolute() if output else new_output()
         claim_output(self.output, config, self.config.resume, strict=False)
+        remove_end(self.output)
         files.write_json(self.output / files.CONFIG, config)
         files.write_json(self.output / files.UNFINISHED, self._report(steps_known=False))
         self._progress = ProgressWriter(self.output, self.schedule[-1].slot, self.lines)
@@ -263,6 +264,9 @@ class Recorder:
         )
         self._flush()
         self._progress.evaluated(slot, train_loss, accuracy)
+
+    def announce_evaluation(self) -> None:
+        """Call the hooks with the newest evaluation."""
         for hook in self.on_evaluation:
             hook(self.evaluations[-1])
 

@@ -128,6 +128,10 @@ class RunResult:
 
     def report(self, out: str | Path | None = None) -> Path:
         """Write the HTML report; return its file, report.html in the run's folder by default."""
+        if not (self.path / files.ROWS).is_file():
+            raise ValueError(
+                f"{self.path} is a hub of a deployment: the report is one of simulated runs"
+            )
         from mll_flower.results.html_report import write_report
 
         return write_report(self.path, out)

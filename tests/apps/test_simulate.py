@@ -110,9 +110,17 @@ def test_a_run_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
     seen: list[Record] = []
     again = simulate(tmp_path / "a", slots=32, resume=tmp_path / "a", on_evaluation=seen.append)
     assert [e["slot"] for e in again.evaluations] == [0, 8, 16, 24, 32]
-    assert [e["slot"] for e in seen] == [16, 24, 32]
+    assert [e["slot"] for e in seen] == [24, 32]
     assert again.finished
     assert Results(again.path).same_model(Results(simulate(tmp_path / "b", slots=32).path))
+
+
+def test_a_run_that_cannot_go_on_keeps_its_end(tmp_path: Path) -> None:
+    first = simulate(tmp_path / "a")
+    files = {path.name: path.read_bytes() for path in first.path.iterdir()}
+    with pytest.raises(ValueError, match="was the run made with checkpoint-every"):
+        simulate(tmp_path / "a", resume=tmp_path / "a")
+    assert {path.name: path.read_bytes() for path in first.path.iterdir()} == files
 
 
 def test_the_default_output_is_a_new_folder_in_runs(

@@ -8,7 +8,12 @@ from pathlib import Path
 import pytest
 
 from mll_flower.results import output_folder
-from mll_flower.results.output_folder import claim_output, new_output, release_output
+from mll_flower.results.output_folder import (
+    claim_output,
+    new_output,
+    release_output,
+    remove_end,
+)
 from tests.support.run_folders import write_run
 
 CONFIG = {"seed": 1}
@@ -88,7 +93,10 @@ def test_a_run_may_go_on_in_its_own_folder(tmp_path: Path, resume: str) -> None:
     path = write_run(tmp_path / "a")
     for name in ("report.html", "checkpoint.safetensors"):
         (path / name).touch()
+    before = names(path)
     claim_output(path, CONFIG, str(tmp_path / resume))
+    assert names(path) == before  # the checkpoint may turn out to be one of another run
+    remove_end(path)
     # The report and metrics.json would be those of another end than the run will have.
     assert names(path) == {"config.json", "metrics.csv", "checkpoint.safetensors"}
     with pytest.raises(ValueError, match="holds a run"):
