@@ -125,6 +125,11 @@ class Run:
         """The last values and the totals, under the names of metrics.json."""
         return self.result["summary"] if self.result else _summary(self.evaluations, self.hub_rows)
 
+    @property
+    def diverged(self) -> bool:
+        """Whether the last training loss is not finite."""
+        return bool(self.evaluations) and not math.isfinite(self.final("loss"))
+
     @cached_property
     def network(self) -> HubNetwork:
         """The network of the run, with the weights that were used."""
