@@ -109,6 +109,7 @@ def plot_curves(
                 _show_units_of_bytes(axes)
             if log_y:
                 axes.set_yscale("log", nonpositive="mask")
+                _show_plain_numbers(axes)
         if 1 < len(runs) <= _LONGEST_LEGEND or labels:
             panels[0].legend()
     return out
@@ -288,3 +289,18 @@ def _show_units_of_bytes(axes: Axes) -> None:
     from matplotlib.ticker import EngFormatter
 
     axes.xaxis.set_major_formatter(EngFormatter(unit="B"))
+
+
+def _show_plain_numbers(axes: Axes) -> None:
+    """Write 0.01 at a logarithmic axis, where matplotlib would write TeX, which is off here."""
+    from matplotlib.ticker import FuncFormatter
+
+    low, high = axes.get_ylim()
+    # Between two powers of ten, 2 and 5 are labelled, unless there are many powers.
+    digits = "125" if high < 300 * low else "1"
+
+    def label(value: float, position: int | None) -> str:
+        return f"{value:g}" if f"{value:e}"[0] in digits else ""
+
+    axes.yaxis.set_major_formatter(FuncFormatter(label))
+    axes.yaxis.set_minor_formatter(FuncFormatter(label))
