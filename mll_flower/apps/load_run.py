@@ -9,6 +9,7 @@ from typing import Any
 from mll_flower.deployment.hub_state import ROUNDS_FILE, Phase, read_now
 from mll_flower.results.run_result import RunResult
 from mll_flower.results.runs import load_run as load_simulated_run
+from mll_flower.results.runs import metric_name
 
 
 def load_run(path: str | Path) -> RunResult:
@@ -41,7 +42,8 @@ def _load_hub(folder: Path) -> RunResult:
         start = row["time"] if start is None else start
         if "arrived" not in row:
             continue  # an event
-        taken = sum(reply["steps"] for reply in row["arrived"])
+        # An app of the user's own may not tell its workers' steps.
+        taken = sum(reply["steps"] or 0 for reply in row["arrived"])
         steps += taken
         since_start = {
             "bytes": row["model_bytes"] + row["gossip_sent"] + row["gossip_received"],
@@ -61,13 +63,14 @@ def _load_hub(folder: Path) -> RunResult:
                 **since_start,
             }
         )
-        if "accuracy" in row:
-            measured = {key: row[key] for key in ("loss", "test_loss", "accuracy")}
+        metric = row.get("metric", "accuracy")
+        if metric in row or "test_loss" in row:
+            measured = {key: row.get(key) for key in ("loss", "test_loss", metric)}
             evaluations.append({"round": row["round"], "steps": steps, **measured, **since_start})
     last_round, last = (records[-1] if records else {} for records in (rounds, evaluations))
     summary = {
         "rounds": last_round.get("round", 0),
-        **{key: last.get(key) for key in ("loss", "test_loss", "accuracy")},
+        **{key: last.get(key) for key in ("loss", "test_loss", metric_name(last))},
         "steps": steps,
         "absent": sum(record["absent"] for record in rounds),
         "silent": sum(record["silent"] for record in rounds),

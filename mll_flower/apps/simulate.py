@@ -74,6 +74,8 @@ def simulate(
     if engine not in ("in-process", "flower"):
         raise ValueError(f"engine={engine!r}: give 'in-process' or 'flower'")
     values = absolute_paths(_run_config(settings, engine))
+    if any(callable(value) for value in settings.values()):
+        _forget_functions()
     with claimed_output(values, overwrite) as claimed, _stopped_run_is_named(claimed["output"]):
         slots = RunConfig.from_run_config(claimed).schedule()[-1].slot
         with _hooks(slots, progress, on_round, on_evaluation) as (round_hook, evaluation_hook):
@@ -131,6 +133,14 @@ def _reference(name: str, function: Callable[..., Any], engine: str) -> str:
             "put it into a module, or use engine='in-process'"
         )
     return f"{module}:{path}"
+
+
+def _forget_functions() -> None:
+    """Free what was made with functions that a notebook may since have defined anew."""
+    from mll_flower.training.run_engine import _engine, _task
+
+    _engine.cache_clear()
+    _task.cache_clear()
 
 
 @contextmanager

@@ -29,6 +29,7 @@ class RowFollower:
         self.on_round, self.on_evaluation = on_round, on_evaluation
         self.skip = skip
         self._read = 0
+        self._columns: list[str] = []
 
     def look(self) -> None:
         """Call the hooks with every row that is new; half a line is left for the next look."""
@@ -39,13 +40,14 @@ class RowFollower:
             text = file.read()
         whole = text[: text.rfind(b"\n") + 1]
         self._read += len(whole)
-        for row in csv.DictReader(whole.decode().splitlines(), files.COLUMNS):
-            if row["slot"] == files.COLUMNS[0]:
-                continue  # the header
+        for values in csv.reader(whole.decode().splitlines()):
+            if not self._columns:
+                self._columns = values  # the header
+                continue
             if self.skip:
                 self.skip -= 1
                 continue
-            record = parse_row(row)
+            record = parse_row(dict(zip(self._columns, values, strict=True)))
             if isinstance(record, HubRow):
                 self.on_round(asdict(record))
             else:

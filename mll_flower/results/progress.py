@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -42,9 +43,9 @@ class ProgressWriter:
         """Whether the file is old enough to be written again."""
         return time.monotonic() - self._file_written >= _FILE_EVERY
 
-    def evaluated(self, slot: int, loss: float, accuracy: float) -> None:
-        """Take the values of an evaluation, and write."""
-        self.values.update(slot=slot, evaluated=slot, loss=loss, accuracy=accuracy)
+    def evaluated(self, slot: int, values: Mapping[str, Any]) -> None:
+        """Take the loss and the metric of an evaluation, and write."""
+        self.values.update(values, slot=slot, evaluated=slot)
         self.write()
 
     def write(self) -> None:
@@ -59,7 +60,7 @@ class ProgressWriter:
         old = now - self._line_printed > _LINE_EVERY
         if self.lines and slot > self._printed_slot and (old or "done" in self.values):
             # Not through Flower's logger, which is silenced during the rounds.
-            print(f"slot {slot} of {slots}  {loss_and_accuracy(self.values)}", flush=True)
+            print(f"slot {slot} of {slots}  {loss_and_metric(self.values)}", flush=True)
             self._line_printed, self._printed_slot = now, slot
 
 
@@ -76,15 +77,16 @@ def read_progress(output: Path) -> dict[str, Any] | None:
     return values
 
 
-def loss_and_accuracy(progress: dict[str, Any]) -> str:
-    """Return the newest loss and accuracy as text; empty before the first evaluation."""
+def loss_and_metric(progress: dict[str, Any]) -> str:
+    """Return the newest loss and metric as text; empty before the first evaluation."""
     if "loss" not in progress:
         return ""
-    return f"loss {progress['loss']:.4f}  accuracy {progress['accuracy']:.4f}"
+    metric = progress.get("metric", "accuracy")
+    return f"loss {progress['loss']:.4f}  {metric} {progress[metric]:.4f}"
 
 
 def newest_evaluation(progress: dict[str, Any]) -> str:
-    """Return `loss_and_accuracy`, with the slot of that evaluation if the run has gone on since."""
-    text = loss_and_accuracy(progress)
+    """Return `loss_and_metric`, with the slot of that evaluation if the run has gone on since."""
+    text = loss_and_metric(progress)
     behind = text and progress.get("slot") != progress["evaluated"]
     return f"{text}  (slot {progress['evaluated']})" if behind else text

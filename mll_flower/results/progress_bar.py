@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from mll_flower.results.formatting import format_duration
 from mll_flower.results.progress import newest_evaluation
+from mll_flower.results.runs import metric_name
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -55,7 +56,7 @@ class RunProgress:
 
     def evaluation(self, record: dict[str, Any]) -> None:
         """Take the record of an evaluation."""
-        self.values.update(record, evaluated=record["slot"])
+        self.values.update(record, evaluated=record["slot"], metric=metric_name(record))
         self._show()
 
     def close(self) -> None:

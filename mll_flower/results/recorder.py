@@ -263,7 +263,7 @@ class Recorder:
             }
         )
         self._flush()
-        self._progress.evaluated(slot, train_loss, accuracy)
+        self._progress.evaluated(slot, {"loss": train_loss, "accuracy": accuracy})
 
     def announce_evaluation(self) -> None:
         """Call the hooks with the newest evaluation."""

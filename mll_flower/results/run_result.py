@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from mll_flower.results import files
 from mll_flower.results.formatting import format_bytes, format_duration, format_number
-from mll_flower.results.runs import Run
+from mll_flower.results.runs import Run, metric_name
 
 if TYPE_CHECKING:
     import pandas
@@ -108,7 +108,7 @@ class RunResult:
             return arrays
         return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
-    def plot(self, x: str | None = None, y: str | Sequence[str] = ("loss", "accuracy")) -> Figure:
+    def plot(self, x: str | None = None, y: str | Sequence[str] | None = None) -> Figure:
         """Draw curves over the evaluations; a notebook shows the figure that is returned.
 
         Parameters
@@ -116,14 +116,18 @@ class RunResult:
         x : str, optional
             What they are drawn over: slots, rounds, steps, bytes or seconds. By default slots, or
             rounds for a deployed hub.
-        y : str or sequence of str
-            Names of values of an evaluation, one panel each.
+        y : str or sequence of str, optional
+            Names of values of an evaluation, one panel each; by default the training loss and the
+            metric, such as the accuracy.
         """
         from mll_flower.results.plots import curves_figure
 
+        first = self.evaluations[0] if self.evaluations else {"slot": 0}
+        if y is None:
+            y = ("loss", metric_name(first))
         names = (y,) if isinstance(y, str) else tuple(y)
         if x is None:
-            x = "slots" if not self.evaluations or "slot" in self.evaluations[0] else "rounds"
+            x = "slots" if "slot" in first else "rounds"
         return curves_figure(self.evaluations, x, names, self.title)
 
     def report(self, out: str | Path | None = None) -> Path:

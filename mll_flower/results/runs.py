@@ -265,7 +265,7 @@ def _summary(evaluations: list[dict[str, Any]], hub_rows: list[HubRow]) -> dict[
     """Return how far a run has got, under the names of metrics.json."""
     last: Any = evaluations[-1] if evaluations else {}
     return {
-        **{key: last.get(key) for key in ("loss", "test_loss", "accuracy")},
+        **{key: last.get(key) for key in ("loss", "test_loss", metric_name(last))},
         "slot": max((row.slot for row in hub_rows), default=0),
         "rounds": max((row.round for row in hub_rows), default=0),
         "steps": sum(row.steps for row in hub_rows),
@@ -275,10 +275,21 @@ def _summary(evaluations: list[dict[str, Any]], hub_rows: list[HubRow]) -> dict[
     }
 
 
+def metric_name(evaluation: Mapping[str, Any]) -> str:
+    """Return the name of the metric in an evaluation: accuracy, or what stands in its place."""
+    others = {*_EVALUATION, "evaluation_seconds"} - {"accuracy"}
+    return next((name for name in evaluation if name not in others), "accuracy")
+
+
 def parse_row(row: Mapping[str, Any]) -> HubRow | dict[str, Any]:
     """Read a row of metrics.csv: one about a hub, or an evaluation; ValueError if it is neither."""
     if row["hub"] == "all":
-        return {key: kind(row[key]) for key, kind in _EVALUATION.items()}
+        whole = ("slot", "round", "steps", "bytes")
+        measured = [key for key in row if key not in (*whole, "hub", "distance", "absent")]
+        return {
+            **{key: int(row[key]) for key in whole},
+            **{key: float(row[key]) for key in measured},
+        }
     return HubRow(
         int(row["slot"]),
         int(row["round"]),

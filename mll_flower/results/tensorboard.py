@@ -50,9 +50,10 @@ class TensorBoardWriter:
 
     def hub_row(self, row: Mapping[str, Any]) -> None:
         """Write a row of a deployed hub's rounds.jsonl, over rounds."""
-        names = ("loss", "test_loss", "accuracy", "seconds", "late", "gossip_seconds")
-        values: dict[str, Any] = {name: row.get(name) for name in names}
-        values["steps"] = sum(reply["steps"] for reply in row["arrived"])
+        names = ("loss", "test_loss", row.get("metric", "accuracy"), "seconds", "late")
+        values: dict[str, Any] = {name: row.get(name) for name in (*names, "gossip_seconds")}
+        # An app of the user's own may not tell its workers' steps.
+        values["steps"] = sum(reply["steps"] or 0 for reply in row["arrived"])
         values |= {name: len(row[name]) for name in ("arrived", "absent", "silent")}
         self.write(row["round"], "hub", values)
         self._file.flush()  # a round takes seconds, and whoever watches should see it

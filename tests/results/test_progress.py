@@ -9,7 +9,7 @@ import pytest
 from mll_flower.results import progress
 from mll_flower.results.progress import (
     ProgressWriter,
-    loss_and_accuracy,
+    loss_and_metric,
     newest_evaluation,
     read_progress,
 )
@@ -18,7 +18,7 @@ from mll_flower.results.progress import (
 def test_what_is_written_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     writer = ProgressWriter(tmp_path, slots=64)
     assert read_progress(tmp_path) is None
-    writer.evaluated(8, 0.5, 0.25)
+    writer.evaluated(8, {"loss": 0.5, "accuracy": 0.25})
     values = {"total": 64, "slot": 8, "evaluated": 8, "loss": 0.5, "accuracy": 0.25}
     assert read_progress(tmp_path) == values
     assert capsys.readouterr().out == ""
@@ -39,7 +39,7 @@ def test_a_line_has_the_slot_of_its_loss_and_is_printed_once(
         writer.values["slot"] = slot
         writer.write()
         now += 6
-        writer.evaluated(slot, 1 / slot, slot / 100)
+        writer.evaluated(slot, {"loss": 1 / slot, "accuracy": slot / 100})
     writer.values["done"] = True
     writer.write()
     assert capsys.readouterr().out.splitlines() == [
@@ -54,6 +54,8 @@ def test_the_bar_says_of_which_slot_the_loss_is() -> None:
     assert newest_evaluation(values) == "loss 0.5000  accuracy 0.2500"
     assert newest_evaluation({**values, "slot": 16}) == "loss 0.5000  accuracy 0.2500  (slot 8)"
     assert newest_evaluation({"total": 64, "slot": 8}) == ""
+    values = {"slot": 8, "evaluated": 8, "loss": 0.5, "mae": 3.0, "metric": "mae"}
+    assert newest_evaluation(values) == "loss 0.5000  mae 3.0000"
 
 
 def test_the_file_is_not_written_all_the_time(
@@ -75,4 +77,4 @@ def test_a_file_that_is_not_json_is_no_progress_yet(tmp_path: Path) -> None:
 
 
 def test_no_text_before_the_first_evaluation() -> None:
-    assert loss_and_accuracy({"total": 64, "slot": 8}) == ""
+    assert loss_and_metric({"total": 64, "slot": 8}) == ""

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mll_flower.results.runs import HubRow, labels_for, load_run
+from mll_flower.results.runs import HubRow, labels_for, load_run, metric_name, parse_row
 from tests.support.run_folders import write_run
 
 
@@ -161,3 +161,13 @@ def test_labels_are_those_given_or_the_folders_names(tmp_path: Path) -> None:
     assert labels_for(runs, ["1", "2", "3"]) == ["1", "2", "3"]
     with pytest.raises(ValueError, match="2 labels for 3 runs"):
         labels_for(runs, ["1", "2"])
+
+
+def test_a_row_may_have_another_metric() -> None:
+    row = {"slot": "8", "round": "2", "hub": "all", "steps": "9", "loss": "0.5", "mae": "3"}
+    row |= {"test_loss": "0.6", "distance": "", "bytes": "7", "absent": "0", "seconds": "1.5"}
+    record = parse_row(row)
+    assert isinstance(record, dict)
+    assert (record["mae"], record["bytes"], metric_name(record)) == (3.0, 7, "mae")
+    assert "distance" not in record
+    assert metric_name({"slot": 1, "accuracy": 0.5, "evaluation_seconds": 2}) == "accuracy"
