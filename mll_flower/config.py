@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
 
@@ -145,6 +146,9 @@ class RunConfig:
     checkpoint_every: int = _key(0, "Mixings between two checkpoints; 0: none.")
     resume: str = _key("", "Continue from a checkpoint, or from the output of an earlier run.")
     output: str = _key("", "Folder for the results; default: runs/ and the time.")
+    tensorboard: bool = _key(
+        False, "Also write the metrics for TensorBoard, in tensorboard/ of the output folder."
+    )
 
     @classmethod
     def from_run_config(cls, values: Mapping[str, Any], check: bool = True) -> RunConfig:
@@ -259,6 +263,11 @@ class RunConfig:
             raise ValueError(
                 f"slots={self.slots}: not one round of tau={self.tau} steps ends within them; "
                 "give more slots, a smaller tau or higher rates"
+            )
+        if self.tensorboard and find_spec("tensorboard") is None:
+            raise ValueError(
+                "tensorboard=True needs the package tensorboard: pip install "
+                "'mll-flower[tensorboard]'"
             )
         if self.resume and not Path(self.resume).exists():
             raise ValueError(f"resume={self.resume!r} does not exist: give a checkpoint or a run")

@@ -11,6 +11,7 @@ from importlib.util import find_spec
 EXTRAS = {
     "torch": ("torch", "torchvision", "sklearn", "matplotlib", "flwr_datasets", "ray"),
     "optimal": ("cvxpy",),
+    "tensorboard": ("tensorboard",),
 }
 """The packages, as they are imported, by the extra that installs them."""
 

@@ -47,6 +47,7 @@ BAD = [
     ("slots", 7, "at least 8"),
     ("slots", -1, "at least 8"),
     ("wait-for-all", "yes", "true or false"),
+    ("tensorboard", "yes", "true or false"),
     ("wait-for-all", 1, "true or false"),
     ("rates", "0", "above 0 and at most 1"),
     ("rates", "1.5", "above 0 and at most 1"),

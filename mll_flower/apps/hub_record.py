@@ -35,6 +35,8 @@ from typing import Any
 from mll_flower.deployment.hub_state import ROUNDS_FILE, Phase, write_now
 from mll_flower.gossip import Gossip
 from mll_flower.grids.deadline import DeadlineGrid
+from mll_flower.results.files import TENSORBOARD
+from mll_flower.results.tensorboard import TensorBoardWriter
 from mll_flower.strategies.gossiping import GossipingHubStrategy
 from mll_flower.strategies.reports import Arrival, RoundReport
 
@@ -53,14 +55,19 @@ class HubRecord:
         The run and the hub.
     gossip : Gossip
         Through which neighbours and the operator ask for the hub's status.
+    tensorboard : bool
+        Whether rows are also written for TensorBoard.
     """
 
-    def __init__(self, folder: Path, run: str, hub: str, gossip: Gossip) -> None:
+    def __init__(
+        self, folder: Path, run: str, hub: str, gossip: Gossip, tensorboard: bool = False
+    ) -> None:
         self.folder, self.gossip = folder, gossip
         self.silent: dict[str, str] = {}
         self._now: dict[str, Any] = {"run": run, "hub": hub, "pid": os.getpid(), "round": 0}
         self._worker_of: dict[int, int] = {}
         self._model_bytes = 0
+        self._tensorboard = TensorBoardWriter(folder / TENSORBOARD) if tensorboard else None
 
     def phase(self, phase: Phase, **more: Any) -> None:
         """Publish what the hub is doing."""
@@ -125,6 +132,8 @@ class HubRecord:
     def write(self, row: dict[str, Any]) -> None:
         """Append a row, and publish what it says about the hub."""
         self._append(row)
+        if self._tensorboard is not None:
+            self._tensorboard.hub_row(row)
         if row["mixing"] is not None:
             self.silent = row["silent"]
         published = {key: row[key] for key in ("round", "loss", "late")}

@@ -67,7 +67,8 @@ class DeployedHubStrategy(GossipingHubStrategy):
         # First of all, so that neighbours that start earlier can reach this hub.
         gossip = start_gossip(network, self.entry.id, run, insecure=place.insecure)
         self._log = _log_to(self.folder / HUB_LOG)
-        self.record = HubRecord(self.folder, run, self.entry.id, gossip)
+        tensorboard = network.run_config.get("tensorboard") is True
+        self.record = HubRecord(self.folder, run, self.entry.id, gossip, tensorboard)
         self.record.phase(Phase.STARTING, pid=os.getpid())
         node_timeout = float(network.run_config.get("node-timeout", app.node_timeout))
         weights_equal = app.equal_weights or (

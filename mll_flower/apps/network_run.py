@@ -34,8 +34,10 @@ from mll_flower.grids.node_identity import ask_identity, wait_for_nodes
 from mll_flower.models.checkpoint import FILE, load_checkpoint, save_checkpoint
 from mll_flower.models.layout import Flat
 from mll_flower.models.sums import sum_models
+from mll_flower.results import files
 from mll_flower.results.plots import plot_run
-from mll_flower.results.recorder import Recorder
+from mll_flower.results.recorder import Hook, Recorder
+from mll_flower.results.tensorboard import TensorBoardWriter
 from mll_flower.strategies.multi_level import MultiLevelStrategy
 from mll_flower.strategies.reports import RoundReport
 from mll_flower.training.run_engine import check_own_work, hosted_workers, run_engine
@@ -47,6 +49,9 @@ def run_network(
     on_message: Callable[[], None] | None = None,
     plots: bool = True,
     threads: int | None = None,
+    on_round: Hook | None = None,
+    on_evaluation: Hook | None = None,
+    lines: bool = True,
 ) -> Path:
     """Run the network that a run config describes; return the folder of the results.
 
@@ -62,8 +67,16 @@ def run_network(
         Whether to plot the run when it has ended.
     threads : int, optional
         Number of threads that an evaluation uses; all cores if None.
+    on_round, on_evaluation : callable, optional
+        Called with the record of each hub after each message, and of each evaluation. One that
+        raises ends the run, as Ctrl-C does: what was recorded can be read, and the exception is
+        raised from here.
+    lines : bool
+        Whether to print the progress, a line now and then.
     """
-    run = _NetworkRun(grid, RunConfig.from_run_config(values), on_message, threads)
+    config = RunConfig.from_run_config(values)
+    hooks = [[hook] if hook is not None else [] for hook in (on_round, on_evaluation)]
+    run = _NetworkRun(grid, config, on_message, threads, hooks[0], hooks[1], lines)
     output = run.run()
     if plots:
         plot_run(output)
@@ -79,6 +92,9 @@ class _NetworkRun:
         config: RunConfig,
         on_message: Callable[[], None] | None,
         threads: int | None,
+        on_round: list[Hook],
+        on_evaluation: list[Hook],
+        lines: bool,
     ) -> None:
         self.grid = grid
         check_own_work(config)
@@ -98,6 +114,9 @@ class _NetworkRun:
             self.engine,
             self.schedule,
             lambda node: hosted_workers(config, self.place_of[node]),
+            on_round,
+            on_evaluation,
+            lines,
         )
         self.strategy = MultiLevelStrategy(
             self._network_of_nodes(),
@@ -117,8 +136,31 @@ class _NetworkRun:
         """Run Flower's loop over the remaining messages; return the folder of the results."""
         restored = self._restore() if self.config.resume else []
         self.recorder.start()
+        with self._tensorboard():
+            try:
+                model = self._play(restored)
+            except BaseException:  # Ctrl-C, a hook that raises
+                self.recorder.stop(self._averaged(self._hub_models() or restored))
+                raise
+        self.recorder.finish(model)
+        return self.recorder.output
+
+    @contextmanager
+    def _tensorboard(self) -> Iterator[None]:
+        """Give every record to TensorBoard too, if the config says so."""
+        if not self.config.tensorboard:
+            yield
+            return
+        with TensorBoardWriter(self.recorder.output / files.TENSORBOARD) as writer:
+            # Before the user's hooks, any of which may raise.
+            self.recorder.on_round.insert(0, writer.round)
+            self.recorder.on_evaluation.insert(0, writer.evaluation)
+            yield
+
+    def _play(self, restored: list[Flat]) -> Flat:
+        """Train; return the averaged model at the end."""
         log(
-            logging.INFO,
+            logging.INFO if self.recorder.lines else logging.DEBUG,
             "%d hubs, %d workers, %d rounds; results go to %s",
             self.network.hubs,
             self.network.workers,
@@ -134,12 +176,18 @@ class _NetworkRun:
                 evaluate_fn=self._evaluate_and_save,
             )
         if result.arrays:
-            model = self.engine.layout.flatten(result.arrays)
-        else:  # nothing was left to do: the checkpoint is that of the last round
-            shares = self.network.hub_weights / self.network.hub_weights.sum()
-            model = sum_models(restored, shares.tolist())
-        self.recorder.finish(model)
-        return self.recorder.output
+            return self.engine.layout.flatten(result.arrays)
+        return self._averaged(restored)  # nothing was left to do after the checkpoint
+
+    def _averaged(self, models: list[Flat]) -> Flat:
+        """Return u, the average of the hub models; the initial model if there are none."""
+        if not models:
+            return self.engine.initial()
+        shares = self.network.hub_weights / self.network.hub_weights.sum()
+        return sum_models(models, shares.tolist())
+
+    def _hub_models(self) -> list[Flat]:
+        return [hub.model for hub in self.strategy.hubs]
 
     def _find_workers(self) -> tuple[dict[int, int], list[int]]:
         """Ask every node which workers it hosts.
@@ -221,7 +269,8 @@ class _NetworkRun:
         if server_round == 0 and message:
             return  # the earlier run, which is resumed, has done both
         done = message * self.rounds_per_message
-        if message == self.messages or done % self.config.evaluate_rounds() == 0:
+        evaluated = message == self.messages or done % self.config.evaluate_rounds() == 0
+        if evaluated:
             rounds = self._rounds_of(message) if message else []
             self._evaluate(rounds, self.engine.layout.flatten(arrays))
         every = self.strategy.q * self.config.checkpoint_every
@@ -231,9 +280,12 @@ class _NetworkRun:
                 self.recorder.output / FILE,
                 done,
                 self.engine.layout,
-                [hub.model for hub in self.strategy.hubs],
+                self._hub_models(),
                 self.recorder.state(),
             )
+        if evaluated:
+            # At last, so that a run that a hook stops can be resumed from here.
+            self.recorder.announce_evaluation()
 
     def _evaluate(self, rounds: list[Round], model: Flat) -> None:
         started = time.monotonic()

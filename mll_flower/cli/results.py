@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from mll_flower.results.comparison import differing_settings, group_by_setting, merge_rows
 from mll_flower.results.runs import Run, labels_for, load_run, load_runs
 
 XAxis = Literal["slots", "rounds", "steps", "bytes", "seconds"]
@@ -83,32 +84,40 @@ def compare(
 ) -> None:
     """Compare runs in a table, and draw their curves.
 
-    RUNS are output folders of runs, such as runs/*.
+    RUNS are output folders of runs, such as runs/*; what is no run is
+    skipped. Runs that differ only in their seed are one row: the mean, and
+    the half-width of its 95 % confidence interval (Student's t).
     """
-    found = load_runs(runs)
+    found, skipped = _load_those_that_are_runs(runs)
     metrics = {run.metric for run in found}
     metric = metrics.pop() if len(metrics) == 1 else "metric"
     if target is not None and metric == "accuracy" and not 0 < target <= 1:
         raise ValueError(f"--target {target}: give an accuracy above 0 and at most 1")
-    names = labels_for(found, _split_labels(labels, len(found)))
+    given = _split_labels(labels, len(found))
+    names = labels_for(found, given)
     rows = [_comparison(run, name, metric, target) for run, name in zip(found, names, strict=True)]
-    console = Console()
+    # With labels the reader has named each run, so that each has its row.
+    groups = [[i] for i in range(len(found))] if given else group_by_setting(found)
+    ends = [run.summary["slot"] for run in found]
     heads = {**_HEADS, f"final_{metric}": metric, f"best_{metric}": "best"}
-    console.print(_table(rows, heads))
+    if len(set(ends)) > 1:
+        heads["slot"] = "slots"
+    console = Console()
+    console.print(_table([merge_rows([rows[i] for i in group]) for group in groups], heads))
     if target is not None:
         article = "an" if metric[:1] in "aeiou" else "a"
-        console.print(_table(rows, _TARGET_HEADS, f"To reach {article} {metric} of {target:g}"))
-    data = sorted({str(run.config["dataset"]) for run in found})
-    if len(data) > 1:
-        console.print(
-            f"These runs use different data ({', '.join(data)}): their losses and accuracies "
-            "cannot be compared.",
-            style="yellow",
-            markup=False,
-        )
-    unfinished = [name for run, name in zip(found, names, strict=True) if not run.finished]
-    if unfinished:
-        console.print(f"Not finished: {', '.join(unfinished)}.", style="yellow", markup=False)
+        console.print(f"To reach {article} {metric} of {target:g}", style="italic")
+        console.print(_table(rows, _TARGET_HEADS))
+    settings = differing_settings([found[group[0]] for group in groups])
+    if settings:
+        shown = [{"run": merge_rows([rows[i] for i in group])["run"]} for group in groups]
+        for row, group in zip(shown, groups, strict=True):
+            row.update({key: str(found[group[0]].config.get(key, "")) or "–" for key in settings})
+        heads = {"run": "run", **{key: key for key in settings}}
+        console.print("Settings that differ", style="italic")
+        console.print(_table(shown, heads))
+    for note in _notes(found, names, skipped):
+        console.print(note, style="yellow", markup=False)
     if csv_file is not None:
         with csv_file.open("w", newline="") as file:
             writer = csv.DictWriter(file, list(rows[0]))
@@ -120,6 +129,45 @@ def compare(
 
         path = plot_curves(found, out, x, ("loss", "accuracy"), names, title)
         _print_written(console, path)
+
+
+def _load_those_that_are_runs(paths: list[Path]) -> tuple[list[Run], list[str]]:
+    """Return the runs, and the names of what is none; ValueError if nothing is a run."""
+    found, skipped, errors = [], [], []
+    for path in paths:
+        try:
+            found.append(load_run(path))
+        except ValueError as error:
+            skipped.append(str(path))
+            errors.append(error)
+    if not found:
+        raise errors[0]
+    return found, skipped
+
+
+def _notes(runs: list[Run], names: list[str], skipped: list[str]) -> list[str]:
+    """Return what the reader of the table must know about these runs."""
+    notes = []
+    data = sorted({str(run.config["dataset"]) for run in runs})
+    if len(data) > 1:
+        notes.append(
+            f"These runs use different data ({', '.join(data)}): their losses and accuracies "
+            "cannot be compared."
+        )
+    if len({run.summary["slot"] for run in runs}) > 1:
+        notes.append(
+            "These runs end at different slots: their last values are those of different times."
+        )
+    for kind, chosen in (
+        ("Not finished", [not run.finished for run in runs]),
+        ("Diverged", [run.diverged for run in runs]),
+    ):
+        if any(chosen):
+            which = [name for name, it_is in zip(names, chosen, strict=True) if it_is]
+            notes.append(f"{kind}: {', '.join(which)}.")
+    if skipped:
+        notes.append(f"Skipped, as they are no runs that can be read: {', '.join(skipped)}.")
+    return notes
 
 
 def report(
@@ -168,6 +216,7 @@ def _comparison(run: Run, name: str, metric: str, target: float | None) -> dict[
         "best_loss": run.best("loss"),
         f"final_{metric}": run.final("accuracy"),
         f"best_{metric}": run.best("accuracy"),
+        "slot": run.summary["slot"] or 0,
     }
     if target is not None:
         reached = run.reached(target) or {}
@@ -194,11 +243,11 @@ _TARGET_HEADS = {
 }
 
 
-def _table(rows: list[dict[str, Any]], heads: dict[str, str], title: str = "") -> Table:
-    table = Table(title=title or None, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+def _table(rows: list[dict[str, Any]], heads: dict[str, str]) -> Table:
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for key, head in heads.items():
         # On a narrow terminal names are wrapped, numbers never.
-        is_name = key in ("run", "preset", "graph")
+        is_name = all(isinstance(row[key], str) for row in rows) and not key.endswith("_to_target")
         table.add_column(
             head, justify="left" if is_name else "right", overflow="fold", no_wrap=not is_name
         )
@@ -208,6 +257,9 @@ def _table(rows: list[dict[str, Any]], heads: dict[str, str], title: str = "") -
 
 
 def _cell_text(key: str, value: Any) -> str:
+    if isinstance(value, tuple):
+        mean, half_width = value
+        return f"{mean:.4g} ± {half_width:.2g}"
     if value == "":
         return "never"
     if isinstance(value, str):

@@ -1,16 +1,14 @@
 """``mll-flower run``: simulate one run, with a progress bar and a summary.
 
 The run itself is `mll_flower.apps.network_run`: in a process of Flower's simulation engine, or
-with ``--in-process`` in this one.
+with ``--in-process`` in this one (`mll_flower.apps.launch`).
 """
 
 from __future__ import annotations
 
 import inspect
 import json
-import os
 import shlex
-import threading
 import tomllib
 from collections.abc import Callable
 from dataclasses import fields
@@ -19,26 +17,23 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
+from mll_flower.apps.launch import (
+    absolute_paths,
+    claimed_output,
+    run_in_process,
+    run_on_flower,
+)
 from mll_flower.config import RunConfig
 from mll_flower.extras import EXTRAS, require
 from mll_flower.models import checkpoint
 from mll_flower.processes.end_requests import EndRequested, end_requests
 from mll_flower.results import files
-from mll_flower.results.progress import loss_and_metric, read_progress
-from mll_flower.tasks.data import absolute_dataset
-from mll_flower.tasks.own_code import needs_code_dir
-from mll_flower.training.own_work import try_own_work
+from mll_flower.results.progress import newest_evaluation, read_progress
+from mll_flower.results.progress_bar import terminal_bars
 
 console = Console()
 
@@ -47,7 +42,12 @@ _UNINFORMATIVE = ("default simulated SuperNodes", "federation size", "federation
 
 
 def run(
-    config: Path | None, flwr_home: Path | None, in_process: bool, actors: int, **values: Any
+    config: Path | None,
+    flwr_home: Path | None,
+    in_process: bool,
+    actors: int,
+    overwrite: bool,
+    **values: Any,
 ) -> None:
     """Simulate a multi-level network of hubs and workers.
 
@@ -57,20 +57,23 @@ def run(
     learn to recognise digits.
     """
     options = {key.replace("_", "-"): v for key, v in values.items() if v is not None}
-    settings = _with_absolute_paths({**_read_config_file(config), **options})
-    checked = RunConfig.from_run_config(settings)
+    settings = absolute_paths({**_read_config_file(config), **options})
     needed = [name for name in EXTRAS["torch"] if name != "ray" or not in_process]
+    RunConfig.from_run_config(settings)  # what is wrong with the settings is said first
     require("mll-flower run", *needed)
-    output = Path(checked.output)
-    if not in_process:  # the run itself does so, and then keeps what was loaded
-        try_own_work(checked)
-    with end_requests(), _progress_bars() as bars:
-        bar = _RunProgress(bars, output, checked.slots)
+    with (
+        end_requests(),
+        claimed_output(settings, overwrite, in_process) as claimed,
+        terminal_bars(console) as bars,
+    ):
+        output = Path(claimed["output"])
+        bar = _RunProgress(bars, output, RunConfig.from_run_config(claimed).slots)
         try:
             if in_process:
-                _run_in_process(checked, bar)
+                run_in_process(claimed, on_message=bar.update)
             else:
-                _run_on_flower(settings, checked, flwr_home, actors, bar)
+                bar.show_note("Starting Flower (about 20 s)")
+                run_on_flower(claimed, bar.print_log_line, bar.update, flwr_home, actors)
         except EndRequested as request:
             bars.stop()
             console.print(_after_interruption(output), markup=False, soft_wrap=True)
@@ -79,55 +82,19 @@ def run(
             bars.stop()
             console.print(f"Error: {failure}", style="bold red", markup=False, soft_wrap=True)
             raise typer.Exit(1) from None
-        finally:
-            bar.stop()
         bar.update()
     print_summary(output)
 
 
 def _after_interruption(output: Path) -> str:
     """Say where the results of an interrupted run are, and how to go on."""
-    if not (output / files.CONFIG).is_file():
+    if not (output / files.ROWS).is_file():
         return "Interrupted before the run began: there are no results."
     where = f"Interrupted. The results so far are in {output}."
     if not (output / checkpoint.FILE).is_file():
         return f"{where} There is no checkpoint to go on from: --checkpoint-every 1 makes them."
     command = ["mll-flower", "run", "--config", str(output / files.CONFIG), "--resume", str(output)]
     return f"{where} To go on from the last checkpoint:\n{shlex.join(command)}"
-
-
-def _run_on_flower(
-    settings: dict[str, Any],
-    checked: RunConfig,
-    home: Path | None,
-    actors: int,
-    bar: _RunProgress,
-) -> None:
-    from mll_flower.processes.flower_environment import app_directory
-    from mll_flower.processes.simulation import run_app, simulation_superlink
-
-    cores = actors or len(os.sched_getaffinity(0))
-    federation = {
-        "num-supernodes": checked.nodes,
-        "client-resources-num-cpus": 1,
-        "init-args-num-cpus": cores,
-        "init-args-log-to-driver": False,
-    }
-    bar.show_note("Starting Flower (about 20 s)")
-    with simulation_superlink(home) as superlink:
-        app = app_directory(superlink.home)
-        # Every key, because the app that Flower runs may have other defaults in its pyproject.toml.
-        values = RunConfig.read(settings).to_run_config()
-        run_app(superlink, app, values, federation, bar.print_log_line)
-
-
-def _run_in_process(checked: RunConfig, bar: _RunProgress) -> None:
-    from mll_flower.apps.network_run import run_network
-    from mll_flower.apps.worker_app import worker_app
-    from mll_flower.grids.in_process import InProcessGrid
-
-    values = checked.to_run_config()
-    run_network(InProcessGrid(worker_app(), checked.nodes, values), values, bar.update)
 
 
 def print_summary(output: Path) -> None:
@@ -171,12 +138,6 @@ class _RunProgress:
     def __init__(self, bars: Progress, output: Path, slots: int) -> None:
         self.bars, self.output = bars, output
         self.task = bars.add_task("starting", total=slots, note="")
-        self._stopped = threading.Event()
-        threading.Thread(target=self._update_regularly, daemon=True).start()
-
-    def stop(self) -> None:
-        """End the regular updates."""
-        self._stopped.set()
 
     def update(self) -> None:
         """Show how far the run has got."""
@@ -187,7 +148,7 @@ class _RunProgress:
                 completed=progress.get("slot", 0),
                 total=progress["total"],
                 description="slots",
-                note=loss_and_metric(progress),
+                note=newest_evaluation(progress),
             )
 
     def show_note(self, note: str) -> None:
@@ -201,23 +162,6 @@ class _RunProgress:
         if not plain or plain.endswith("INFO :") or any(part in plain for part in _UNINFORMATIVE):
             return
         self.bars.console.print(text, soft_wrap=True)
-
-    def _update_regularly(self) -> None:
-        while not self._stopped.wait(0.5):
-            self.update()
-
-
-def _progress_bars() -> Progress:
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[note]}"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        refresh_per_second=4,
-    )
 
 
 def _read_config_file(path: Path | None) -> dict[str, Any]:
@@ -233,26 +177,6 @@ def _read_config_file(path: Path | None) -> dict[str, Any]:
     return dict(data)
 
 
-def _with_absolute_paths(settings: dict[str, Any]) -> dict[str, Any]:
-    """Make paths absolute, because the processes of the run work in other folders."""
-    settings = dict(settings)
-    settings["output"] = str(Path(settings.get("output") or files.default_output()).absolute())
-    data = settings.get("data-dir") or os.environ.get("MLL_FLOWER_DATA") or "data"
-    if settings.get("data-dir") or Path(data).is_dir():
-        settings["data-dir"] = str(Path(data).absolute())
-    if settings.get("resume"):
-        settings["resume"] = str(Path(settings["resume"]).absolute())
-    for key in ("graph", "mixing"):
-        value = str(settings.get(key, ""))
-        if Path(value).is_file():
-            settings[key] = str(Path(value).absolute())
-    if "dataset" in settings:
-        settings["dataset"] = absolute_dataset(str(settings["dataset"]), Path.cwd())
-    if settings.get("code-dir") or needs_code_dir(settings):
-        settings["code-dir"] = str(Path(settings.get("code-dir") or "").absolute())
-    return settings
-
-
 def run_command() -> Callable[..., None]:
     """Return `run` as a command with one option per key of the run config."""
     own = [
@@ -262,6 +186,7 @@ def run_command() -> Callable[..., None]:
             "in_process", bool, False, "Run in this process, without Flower's engine; same numbers."
         ),
         _option("actors", int, 0, "Processes that train; 0: one per core."),
+        _option("overwrite", bool, False, "Replace the run that the output folder holds."),
     ]
     kinds = {bool: bool | None, int: int | None, float: float | None, str: str | None}
     keys = [

@@ -20,7 +20,7 @@ _KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: 
 
 WEIGHTS = ("examples", "equal")
 
-LIBRARY_KEYS = ("node-timeout", "weights", "data-dir")
+LIBRARY_KEYS = ("node-timeout", "weights", "data-dir", "tensorboard")
 """Keys of ``[run-config]`` that the library uses with any app; it may have them, too."""
 
 

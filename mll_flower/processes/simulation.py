@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import subprocess
+import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import IO, Any
 
 from mll_flower.processes.config_pairs import config_pairs
 from mll_flower.processes.flower_environment import flower_environment, free_port
@@ -20,6 +23,8 @@ __all__ = ["RunFailed", "SuperLink", "run_app", "simulation_superlink"]
 _PATIENCE = 2.0
 # The paths of Ray's sockets, which begin with this folder, may have 107 bytes.
 _LONGEST_HOME_FOR_RAY = 36
+# Seconds between two calls of `run_app`'s ``on_idle``.
+_IDLE = 0.5
 
 
 class RunFailed(RuntimeError):
@@ -60,6 +65,7 @@ def run_app(
     config: Mapping[str, Any],
     federation: Mapping[str, Any],
     on_line: Callable[[str], None],
+    on_idle: Callable[[], None] | None = None,
 ) -> None:
     """Run an app, giving each line of its log to ``on_line``; raise `RunFailed` if it fails.
 
@@ -73,6 +79,8 @@ def run_app(
         Values of the run config and of the federation config.
     on_line : callable
         Given each line of the run's log.
+    on_idle : callable, optional
+        Called about twice a second while the run goes on. If it raises, the run ends.
     """
     command = ["flwr", "run", str(app), CONNECTION, "--stream"]
     command += ["--federation-config", config_pairs(federation)]
@@ -89,7 +97,7 @@ def run_app(
     assert process.stdout is not None
     lines: list[str] = []
     try:
-        for line in process.stdout:
+        for line in _lines(process.stdout, on_idle):
             lines.append(line.rstrip())
             on_line(lines[-1])
         process.wait()
@@ -100,3 +108,29 @@ def run_app(
     if status != "finished:completed":
         tail = "\n".join(lines[-15:])
         raise RunFailed(f"the run ended as {status!r}; the end of its log:\n{tail}")
+
+
+def _lines(stream: IO[str], on_idle: Callable[[], None] | None) -> Iterator[str]:
+    """Yield the lines of a stream; call ``on_idle`` between them and while there are none."""
+    if on_idle is None:
+        yield from stream
+        return
+    # A thread reads, because nothing can be done while a read waits for the next line.
+    arrived: SimpleQueue[str | None] = SimpleQueue()
+
+    def read() -> None:
+        for line in stream:
+            arrived.put(line)
+        arrived.put(None)
+
+    Thread(target=read, daemon=True).start()
+    called = time.monotonic()
+    while True:
+        with suppress(Empty):
+            line = arrived.get(timeout=_IDLE)
+            if line is None:
+                return
+            yield line
+        if time.monotonic() - called >= _IDLE:
+            on_idle()
+            called = time.monotonic()

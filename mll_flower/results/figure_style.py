@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,6 +77,31 @@ def saved_figure(
     """
     if path.suffix.lower() not in FORMATS:
         raise ValueError(f"{path}: a figure's name must end in one of {', '.join(FORMATS)}")
+    with styled_figure(rows, columns, title, size, font) as (figure, panels):
+        yield panels
+    # matplotlib's version is left out of the file: the same numbers give the same bytes.
+    metadata = {"Software": None} if path.suffix == ".png" else {}
+    figure.savefig(path, dpi=dpi, metadata=metadata)
+
+
+@contextmanager
+def styled_figure(
+    rows: int, columns: int, title: str, size: tuple[float, float], font: float = 10.5
+) -> Iterator[tuple[Figure, list[Axes]]]:
+    """Open a figure in the common style, which whoever asked for it shows or saves.
+
+    Parameters
+    ----------
+    rows, columns, title, size, font
+        As in `saved_figure`.
+
+    Yields
+    ------
+    figure : Figure
+        The figure.
+    panels : list of Axes
+        Its panels, row by row.
+    """
     from matplotlib import rc_context
 
     # Not through pyplot, which wants a display and keeps state that other code shares.
@@ -98,13 +124,19 @@ def saved_figure(
         "lines.linewidth": 1.8,
     }
     with rc_context(style):
-        figure: Figure = Figure(figsize=size, layout="constrained", facecolor="white")
-        yield list(figure.subplots(rows, columns, squeeze=False).flat)
+
+        class ShownFigure(Figure):
+            """A figure that a notebook shows, as it shows those of pyplot."""
+
+            def _repr_png_(self) -> bytes:
+                image = BytesIO()
+                self.savefig(image, format="png")
+                return image.getvalue()
+
+        figure = ShownFigure(figsize=size, layout="constrained", facecolor="white")
+        yield figure, list(figure.subplots(rows, columns, squeeze=False).flat)
         if title:
             figure.suptitle(title, fontsize=font + 2)
-        # matplotlib's version is left out of the file: the same numbers give the same bytes.
-        metadata = {"Software": None} if path.suffix == ".png" else {}
-        figure.savefig(path, dpi=dpi, metadata=metadata)
 
 
 def _hue(turn: float, lightness: float) -> str:

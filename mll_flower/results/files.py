@@ -1,14 +1,13 @@
 """Names of the files in a run's output folder, the columns of metrics.csv, and how JSON is written.
 
 `recorder` writes these files, `plots` and the HTML report add theirs, and `runs` and the command
-line read them: each name stands here and nowhere else.
+line read them: each name stands here and nowhere else. `output_folder` says when they are removed.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,19 +18,25 @@ ROWS = "metrics.csv"
 """One row per hub and message, and one per evaluation; its columns are `COLUMNS`."""
 
 METRICS = "metrics.json"
-"""Everything about the run; written when it has ended."""
+"""Everything about the run; written when it has reached its end."""
+
+UNFINISHED = "unfinished.json"
+"""The same, of a run that has not reached its end: as it was at the start, or where it stopped."""
 
 PROGRESS = "progress.json"
 """How far the run has got; the progress bar of ``mll-flower run`` reads it."""
 
 MODEL = "model.safetensors"
-"""The averaged model at the end."""
+"""The averaged model at the end, or where a run was interrupted."""
 
 PLOTS = "plots"
 """Folder of the plots."""
 
 REPORT = "report.html"
 """The HTML report, once ``mll-flower report`` has written it."""
+
+TENSORBOARD = "tensorboard"
+"""Folder of the event files for TensorBoard, if the run was asked to write them."""
 
 COLUMNS = (
     "slot",
@@ -60,11 +65,6 @@ accuracy has that metric's name in accuracy's place.
 def columns(metric: str) -> tuple[str, ...]:
     """Return the columns of `ROWS` for a run with this metric."""
     return tuple(metric if column == "accuracy" else column for column in COLUMNS)
-
-
-def default_output() -> Path:
-    """Return the output folder of a run that names none: runs/ and the time."""
-    return Path(f"runs/{datetime.now():%Y%m%d-%H%M%S}")
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -5,16 +5,23 @@ matplotlib is imported only when a plot is drawn.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from logging import WARNING
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from flwr.supercore import log
 
 from mll_flower.results import files
-from mll_flower.results.figure_style import ALERT, INK, PALETTE, colours, saved_figure
+from mll_flower.results.figure_style import (
+    ALERT,
+    INK,
+    PALETTE,
+    colours,
+    saved_figure,
+    styled_figure,
+)
 from mll_flower.results.hub_graph import draw_hub_graph
 from mll_flower.results.runs import (
     X_AXES,
@@ -28,6 +35,7 @@ from mll_flower.results.runs import (
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 # With more lines than this, a legend would hide the plot.
 _LONGEST_LEGEND = 24
@@ -109,9 +117,47 @@ def plot_curves(
                 _show_units_of_bytes(axes)
             if log_y:
                 axes.set_yscale("log", nonpositive="mask")
+                _show_plain_numbers(axes)
         if 1 < len(runs) <= _LONGEST_LEGEND or labels:
             panels[0].legend()
     return out
+
+
+def curves_figure(
+    evaluations: Sequence[Mapping[str, Any]], x: str, y: Sequence[str], title: str
+) -> Figure:
+    """Return a figure of one run's curves, one panel per ``y``.
+
+    Parameters
+    ----------
+    evaluations : sequence of Mapping
+        The evaluations of the run.
+    x : str
+        One of `mll_flower.results.runs.X_AXES`.
+    y : sequence of str
+        Names of values of the evaluations.
+    title : str
+        Title of the figure.
+    """
+    known = set(evaluations[0]) if evaluations else {*Y_AXES, *(key for key, _ in X_AXES.values())}
+    axes_of_x = {name: axis for name, axis in X_AXES.items() if axis[0] in known}
+    values = [name for name in known if name not in {key for key, _ in X_AXES.values()}]
+    for name, choices in ((x, list(axes_of_x)), *((name, sorted(values)) for name in y)):
+        if name not in choices:
+            raise ValueError(f"{name!r} is not known: use {', '.join(choices)}")
+    key, label = X_AXES[x]
+    size = (7.2 if len(y) == 1 else 5.5 * len(y), 4.2)
+    with styled_figure(1, len(y), title, size) as (figure, panels):
+        for axes, name, colour in zip(panels, y, colours(len(y)), strict=True):
+            places, heights = (
+                np.array([np.nan if e[k] is None else e[k] for e in evaluations], dtype=np.float64)
+                for k in (key, name)
+            )
+            _curve(axes, places, heights, colour, "", dots=True)
+            _label_axes(axes, label, Y_AXES.get(name, name))
+            if x == "bytes":
+                _show_units_of_bytes(axes)
+    return figure
 
 
 def _plot_learning(run: Run, path: Path) -> None:
@@ -251,3 +297,18 @@ def _show_units_of_bytes(axes: Axes) -> None:
     from matplotlib.ticker import EngFormatter
 
     axes.xaxis.set_major_formatter(EngFormatter(unit="B"))
+
+
+def _show_plain_numbers(axes: Axes) -> None:
+    """Write 0.01 at a logarithmic axis, where matplotlib would write TeX, which is off here."""
+    from matplotlib.ticker import FuncFormatter
+
+    low, high = axes.get_ylim()
+    # Between two powers of ten, 2 and 5 are labelled, unless there are many powers.
+    digits = "125" if high < 300 * low else "1"
+
+    def label(value: float, position: int | None) -> str:
+        return f"{value:g}" if f"{value:e}"[0] in digits else ""
+
+    axes.yaxis.set_major_formatter(FuncFormatter(label))
+    axes.yaxis.set_minor_formatter(FuncFormatter(label))

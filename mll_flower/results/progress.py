@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,35 +27,49 @@ class ProgressWriter:
         The run's folder.
     slots : int
         Slots of the whole run.
+    lines : bool
+        Whether to print lines.
     """
 
-    def __init__(self, output: Path, slots: int) -> None:
+    def __init__(self, output: Path, slots: int, lines: bool = True) -> None:
         self.path = output / files.PROGRESS
         self.values: dict[str, Any] = {"total": slots}
+        self.lines = lines
         self._file_written = self._line_printed = time.monotonic()
+        self._printed_slot = -1
 
     @property
     def due(self) -> bool:
         """Whether the file is old enough to be written again."""
         return time.monotonic() - self._file_written >= _FILE_EVERY
 
+    def evaluated(self, slot: int, values: Mapping[str, Any]) -> None:
+        """Take the loss and the metric of an evaluation, and write."""
+        self.values.update(values, slot=slot, evaluated=slot)
+        self.write()
+
     def write(self) -> None:
-        """Write the file; print a line if the last one is old or the run is done."""
+        """Write the file; print a line if the last one is old or the run is done.
+
+        A line pairs a slot with the loss and the accuracy that were measured at this very slot,
+        so each evaluation has one line at most.
+        """
         files.write_json(self.path, self.values)
         self._file_written = now = time.monotonic()
-        if now - self._line_printed > _LINE_EVERY or "done" in self.values:
-            slot, slots = self.values.get("slot", 0), self.values["total"]
+        slot, slots = self.values.get("evaluated", -1), self.values["total"]
+        old = now - self._line_printed > _LINE_EVERY
+        if self.lines and slot > self._printed_slot and (old or "done" in self.values):
             # Not through Flower's logger, which is silenced during the rounds.
             print(f"slot {slot} of {slots}  {loss_and_metric(self.values)}", flush=True)
-            self._line_printed = now
+            self._line_printed, self._printed_slot = now, slot
 
 
 def read_progress(output: Path) -> dict[str, Any] | None:
     """Return the progress of the run in this folder; None before its first round.
 
-    The keys are ``total`` (slots of the whole run) and, once they are known, ``slot``, ``loss``,
-    ``accuracy`` and ``done``. With another metric, ``metric`` is its name, which is also the key of
-    its value.
+    The keys are ``total`` (slots of the whole run) and, once they are known, ``slot``, ``loss`` and
+    ``accuracy`` with the slot at which they were measured (``evaluated``), and ``done``. With
+    another metric, ``metric`` is its name, which is also the key of its value.
     """
     try:
         values: dict[str, Any] = json.loads((output / files.PROGRESS).read_text())
@@ -69,3 +84,10 @@ def loss_and_metric(progress: dict[str, Any]) -> str:
         return ""
     metric = progress.get("metric", "accuracy")
     return f"loss {progress['loss']:.4f}  {metric} {progress[metric]:.4f}"
+
+
+def newest_evaluation(progress: dict[str, Any]) -> str:
+    """Return `loss_and_metric`, with the slot of that evaluation if the run has gone on since."""
+    text = loss_and_metric(progress)
+    behind = text and progress.get("slot") != progress["evaluated"]
+    return f"{text}  (slot {progress['evaluated']})" if behind else text

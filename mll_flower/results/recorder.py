@@ -10,6 +10,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from logging import WARNING
 from pathlib import Path
 from typing import IO, Any
@@ -26,9 +27,16 @@ from mll_flower.config import RunConfig
 from mll_flower.grids.absences import Absence
 from mll_flower.models.layout import Flat
 from mll_flower.results import files
+from mll_flower.results.output_folder import claim_output, new_output, remove_end
 from mll_flower.results.progress import ProgressWriter
 from mll_flower.strategies.reports import Absent, RoundReport
 from mll_flower.training.engine import Engine
+
+Record = dict[str, Any]
+"""A row of metrics.csv, or an evaluation of metrics.json: names and plain values."""
+
+Hook = Callable[[Record], None]
+"""What is called with each record, once it is written."""
 
 
 class Recorder:
@@ -46,6 +54,10 @@ class Recorder:
         All rounds of the run.
     hosted : callable
         Maps a node to the workers that it hosts.
+    on_round, on_evaluation : sequence of callable
+        Called with the record of each hub after each message, and of each evaluation.
+    lines : bool
+        Whether to print the progress, a line now and then.
     """
 
     def __init__(
@@ -55,17 +67,21 @@ class Recorder:
         engine: Engine,
         schedule: Sequence[Round],
         hosted: Callable[[int], list[int]],
+        on_round: Sequence[Hook] = (),
+        on_evaluation: Sequence[Hook] = (),
+        lines: bool = True,
     ) -> None:
         self.config, self.network, self.engine, self.schedule = config, network, engine, schedule
         self.hosted = hosted
         self.metric = engine.task.metric_name
-        self.output = Path(config.output or files.default_output()).absolute()
+        self.on_round, self.on_evaluation = list(on_round), list(on_evaluation)
+        self.lines = lines
         self.model_bytes = sum(v.nbytes for v in engine.initial().values())
         self.steps = np.zeros(network.workers, dtype=np.int64)
         self.absences: list[dict[str, Any]] = []
         self.evaluations: list[dict[str, Any]] = []
         self.bytes = 0
-        self._progress = ProgressWriter(self.output, schedule[-1].slot)
+        self.rounds_done = 0
         self._started = time.monotonic()
         self._file: IO[str] | None = None
         # What a resumed run takes over from the run before it.
@@ -86,8 +102,8 @@ class Recorder:
         # An older checkpoint lacks newer keys, whose defaults are what it was made with.
         theirs = {**RunConfig().to_run_config(), **state["config"]}
         # These keys change no number of the run, so they may differ.
-        free = {"resume", "output", "checkpoint-every", "data-dir", "reply-timeout", "node-timeout"}
-        free |= {"code-dir"}
+        free = {"resume", "output", "checkpoint-every", "data-dir", "code-dir", "tensorboard"}
+        free |= {"reply-timeout", "node-timeout"}
         for key in ours:
             if key not in free and ours[key] != theirs.get(key):
                 raise ValueError(
@@ -105,6 +121,7 @@ class Recorder:
             )
         with (folder / files.ROWS).open(newline="") as file:
             self._earlier_rows = list(csv.DictReader(file))[: state["rows"]]
+        self.rounds_done = max((int(row["round"]) for row in self._earlier_rows), default=0)
 
     def state(self) -> dict[str, Any]:
         """Return what `resume` needs besides the rows, and make sure that these are on disk."""
@@ -122,9 +139,15 @@ class Recorder:
         }
 
     def start(self) -> None:
-        """Create the output folder and its first files."""
-        self.output.mkdir(parents=True, exist_ok=True)
-        files.write_json(self.output / files.CONFIG, self.config.to_run_config())
+        """Claim the output folder and create its first files."""
+        config = self.config.to_run_config()
+        output = self.config.output
+        self.output = Path(output).absolute() if output else new_output()
+        claim_output(self.output, config, self.config.resume, strict=False)
+        remove_end(self.output)
+        files.write_json(self.output / files.CONFIG, config)
+        files.write_json(self.output / files.UNFINISHED, self._report(steps_known=False))
+        self._progress = ProgressWriter(self.output, self.schedule[-1].slot, self.lines)
         self._file = (self.output / files.ROWS).open("w", newline="")
         self._writer = csv.DictWriter(self._file, files.columns(self.metric))
         self._writer.writeheader()
@@ -139,6 +162,8 @@ class Recorder:
         edges, mixings = self.network.graph.number_of_edges(), sum(r.mixes for r in rounds)
         models = 2 * self.network.workers * len(rounds) + 2 * edges * mixings
         self.bytes += models * self.model_bytes
+        self.rounds_done = rounds[-1].number
+        records: list[Record] = []
         for d, hub in enumerate(report.hubs):
             steps, loss, absent = 0, 0.0, 0
             for arrival in hub.arrived:
@@ -153,17 +178,25 @@ class Recorder:
             for missing in hub.absent:
                 absent += self._record_absent_node(d, missing, rounds)
             mean_loss = loss / steps if steps else math.nan
-            self._write_row(
-                slot=int(rounds[-1].end[d]),
-                round=rounds[-1].number,
-                hub=d,
-                steps=steps,
-                loss=f"{mean_loss:.8g}",
-                distance=f"{report.spread[d]:.8g}",
-                absent=absent,
-            )
+            record: Record = {
+                "slot": int(rounds[-1].end[d]),
+                "round": rounds[-1].number,
+                "hub": d,
+                "steps": steps,
+                "loss": float(f"{mean_loss:.8g}"),
+                "distance": float(f"{report.spread[d]:.8g}"),
+                "bytes": self.bytes,
+                "absent": absent,
+                "seconds": round(self._seconds(), 3),
+            }
+            self._write_row(**record)
+            records.append(record)
         self._progress.values["slot"] = rounds[-1].slot
         self._write_progress()
+        # At the end: a hook that raises ends the run, and must not cut a round in two.
+        for record in records:
+            for hook in self.on_round:
+                hook(record)
 
     def _record_absent_in_node(self, hub: int, reply: Message) -> int:
         """Record workers that failed inside a node that replied; return the number of absences."""
@@ -207,9 +240,6 @@ class Recorder:
             Time that the evaluation took.
         """
         slot, number = (rounds[-1].slot, rounds[-1].number) if rounds else (0, 0)
-        self._progress.values.update({"slot": slot, "loss": train_loss, self.metric: metric})
-        if self.metric != "accuracy":
-            self._progress.values["metric"] = self.metric
         self._write_row(
             slot=slot,
             round=number,
@@ -217,7 +247,9 @@ class Recorder:
             steps=int(self.steps.sum()),
             loss=f"{train_loss:.8g}",
             test_loss=f"{test_loss:.8g}",
+            bytes=self.bytes,
             absent=len(self.absences),
+            seconds=f"{self._seconds():.3f}",
             **{self.metric: f"{metric:.6g}"},
         )
         self.evaluations.append(
@@ -233,10 +265,27 @@ class Recorder:
                 "evaluation_seconds": seconds,
             }
         )
-        self._write_progress(force=True)
+        self._flush()
+        named = {} if self.metric == "accuracy" else {"metric": self.metric}
+        self._progress.evaluated(slot, {"loss": train_loss, self.metric: metric, **named})
+
+    def announce_evaluation(self) -> None:
+        """Call the hooks with the newest evaluation."""
+        for hook in self.on_evaluation:
+            hook(self.evaluations[-1])
 
     def finish(self, model: Flat) -> None:
         """Write the averaged model and the JSON of the whole run."""
+        self._end(model, files.METRICS)
+        (self.output / files.UNFINISHED).unlink(missing_ok=True)
+        self._progress.values["done"] = True
+        self._progress.write()
+
+    def stop(self, model: Flat) -> None:
+        """Write what there is of a run that stops before its end: it can be read as it is."""
+        self._end(model, files.UNFINISHED)
+
+    def _end(self, model: Flat, name: str) -> None:
         assert self._file is not None
         self._file.close()
         save_file(
@@ -244,13 +293,16 @@ class Recorder:
             self.output / files.MODEL,
             metadata={"model": self.config.model, "dataset": self.engine.task.data.label},
         )
-        files.write_json(self.output / files.METRICS, self._report())
-        self._progress.values["done"] = True
-        self._write_progress(force=True)
+        files.write_json(self.output / name, self._report())
 
-    def _report(self) -> dict[str, Any]:
+    @cached_property
+    def _mixing(self) -> dict[str, Any]:
+        """H and zeta."""
+        h = mixing_matrix(self.network.graph, self.network.b, self.config.mixing)
+        return {"H": h.tolist(), "zeta": zeta(h)}
+
+    def _report(self, steps_known: bool = True) -> dict[str, Any]:
         network = self.network
-        h = mixing_matrix(network.graph, network.b, self.config.mixing)
         final = self.evaluations[-1] if self.evaluations else {}
         return {
             "config": self.config.to_run_config(),
@@ -261,8 +313,7 @@ class Recorder:
                 **network.to_dict(),
                 "examples": [self.engine.examples(i) for i in range(network.workers)],
                 "b": network.b.tolist(),
-                "H": h.tolist(),
-                "zeta": zeta(h),
+                **self._mixing,
             },
             "evaluations": self.evaluations,
             "workers": [
@@ -271,7 +322,7 @@ class Recorder:
                     "hub": int(network.hub_of[i]),
                     "weight": float(network.w[i]),
                     "rate": float(network.p[i]),
-                    "steps": int(self.steps[i]),
+                    "steps": int(self.steps[i]) if steps_known else None,
                     "absent": sum(a["worker"] == i for a in self.absences),
                 }
                 for i in range(network.workers)
@@ -279,7 +330,7 @@ class Recorder:
             "absences": self.absences,
             "summary": {
                 **{k: final.get(k) for k in ("slot", "loss", "test_loss", self.metric)},
-                "rounds": len(self.schedule),
+                "rounds": self.rounds_done,
                 "steps": int(self.steps.sum()),
                 "absent": len(self.absences),
                 "bytes": self.bytes,
@@ -290,7 +341,7 @@ class Recorder:
 
     def _write_row(self, **values: Any) -> None:
         """Write a row of metrics.csv; columns that are not given stay empty."""
-        self._writer.writerow({**values, "bytes": self.bytes, "seconds": f"{self._seconds():.3f}"})
+        self._writer.writerow(values)
         self._rows += 1
 
     def _record_absence(self, number: int, hub: int, worker: int, cause: Absence, why: str) -> None:
@@ -301,10 +352,12 @@ class Recorder:
     def _seconds(self) -> float:
         return self._earlier_seconds + time.monotonic() - self._started
 
-    def _write_progress(self, force: bool = False) -> None:
-        """Write the progress if that is due or forced, after the rows that belong to it."""
-        if not force and not self._progress.due:
-            return
+    def _write_progress(self) -> None:
+        """Write the progress if that is due, after the rows that belong to it."""
+        if self._progress.due:
+            self._flush()
+            self._progress.write()
+
+    def _flush(self) -> None:
         if self._file is not None and not self._file.closed:
             self._file.flush()
-        self._progress.write()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -96,7 +96,10 @@ class Run:
     hub_rows : list of HubRow
         The rows of metrics.csv that are about one hub, oldest first.
     result : dict or None
-        Content of metrics.json, or None for a run that has not finished.
+        Content of metrics.json. For a run that has not finished, the same as far as it is known:
+        the workers' steps may be None. None if the folder does not have it.
+    finished : bool
+        Whether the run reached its end.
     metric : str
         Name of the metric, and its key in the evaluations.
     """
@@ -106,6 +109,7 @@ class Run:
     evaluations: list[dict[str, Any]]
     hub_rows: list[HubRow]
     result: dict[str, Any] | None
+    finished: bool
     metric: str = "accuracy"
 
     @property
@@ -113,20 +117,25 @@ class Run:
         """The folder's name."""
         return self.path.resolve().name
 
-    @property
-    def finished(self) -> bool:
-        """Whether the run reached its end."""
-        return self.result is not None
-
     @cached_property
     def end(self) -> dict[str, Any]:
-        """Content of metrics.json; ValueError for a run that has not finished."""
+        """`result`; ValueError if the folder does not have it."""
         if self.result is None:
             raise ValueError(
-                f"{self.path} holds a run that has not finished (no {files.METRICS}): wait for its "
-                "end, or continue it with resume"
+                f"{self.path} holds a run that has not finished, without its network (neither "
+                f"{files.METRICS} nor {files.UNFINISHED}): continue it with resume"
             )
         return self.result
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """The last values and the totals, under the names of metrics.json."""
+        return self.result["summary"] if self.result else _summary(self.evaluations, self.hub_rows)
+
+    @property
+    def diverged(self) -> bool:
+        """Whether the last training loss is not finite."""
+        return bool(self.evaluations) and not math.isfinite(self.final("loss"))
 
     @cached_property
     def network(self) -> HubNetwork:
@@ -139,7 +148,7 @@ class Run:
 
     @property
     def zeta(self) -> float:
-        """Second largest eigenvalue modulus of the mixing matrix; NaN for an unfinished run."""
+        """Second largest eigenvalue modulus of the mixing matrix; NaN if it is not known."""
         return float(self.result["network"]["zeta"]) if self.result else math.nan
 
     def expected_steps(self) -> FloatArray:
@@ -208,9 +217,7 @@ def load_run(path: str | Path) -> Run:
     path = Path(path)
     if not path.is_dir():
         raise ValueError(f"{path} is not a folder: give the output of a run")
-    config_file, rows_file, metrics_file = (
-        path / name for name in (files.CONFIG, files.ROWS, files.METRICS)
-    )
+    config_file, rows_file = path / files.CONFIG, path / files.ROWS
     if not config_file.is_file() or not rows_file.is_file():
         inside = sorted(p.parent for p in path.glob(f"*/{files.ROWS}"))
         hint = f"; it contains runs, such as {inside[-1]}: name one of them" if inside else ""
@@ -218,14 +225,18 @@ def load_run(path: str | Path) -> Run:
             f"{path} is not a run's output (it needs {files.CONFIG} and {files.ROWS}){hint}"
         )
     config = _read_json(config_file)
-    result = _read_json(metrics_file) if metrics_file.is_file() else None
-    evaluations, hub_rows, metric = _read_rows(rows_file, partial=result is None)
+    # In this order: a run that finishes meanwhile removes the second after it writes the first.
+    unfinished = _read_result(path / files.UNFINISHED)
+    result = _read_result(path / files.METRICS)
+    finished = result is not None
+    evaluations, hub_rows, metric = _read_rows(rows_file, partial=not finished)
     if result is not None:
-        missing = {"network", "evaluations", "workers", "absences", "summary"} - set(result)
-        if missing:
-            raise ValueError(f"{metrics_file}: {', '.join(sorted(missing))} is missing")
         evaluations = result["evaluations"]
-    return Run(path, config, evaluations, hub_rows, result, metric)
+    elif unfinished is not None:
+        # It is as old as the start of the run, unless the run could write it when it stopped.
+        result = {**unfinished, "evaluations": evaluations}
+        result["summary"] = _summary(evaluations, hub_rows)
+    return Run(path, config, evaluations, hub_rows, result, finished, metric)
 
 
 def load_runs(paths: Sequence[str | Path]) -> list[Run]:
@@ -260,6 +271,58 @@ def _read_json(path: Path) -> dict[str, Any]:
     return value
 
 
+def _read_result(path: Path) -> dict[str, Any] | None:
+    if not path.is_file():
+        return None
+    result = _read_json(path)
+    missing = {"network", "evaluations", "workers", "absences", "summary"} - set(result)
+    if missing:
+        raise ValueError(f"{path}: {', '.join(sorted(missing))} is missing")
+    return result
+
+
+def _summary(evaluations: list[dict[str, Any]], hub_rows: list[HubRow]) -> dict[str, Any]:
+    """Return how far a run has got, under the names of metrics.json."""
+    last: Any = evaluations[-1] if evaluations else {}
+    return {
+        **{key: last.get(key) for key in ("loss", "test_loss", metric_name(last))},
+        "slot": max((row.slot for row in hub_rows), default=0),
+        "rounds": max((row.round for row in hub_rows), default=0),
+        "steps": sum(row.steps for row in hub_rows),
+        "absent": sum(row.absent for row in hub_rows),
+        "bytes": hub_rows[-1].bytes if hub_rows else 0,
+        "seconds": max([row.seconds for row in hub_rows] + [last.get("seconds", 0.0)]),
+    }
+
+
+def metric_name(evaluation: Mapping[str, Any]) -> str:
+    """Return the name of the metric in an evaluation: accuracy, or what stands in its place."""
+    others = {*_EVALUATION, "evaluation_seconds"} - {"accuracy"}
+    return next((name for name in evaluation if name not in others), "accuracy")
+
+
+def parse_row(row: Mapping[str, Any]) -> HubRow | dict[str, Any]:
+    """Read a row of metrics.csv: one about a hub, or an evaluation; ValueError if it is neither."""
+    if row["hub"] == "all":
+        whole = ("slot", "round", "steps", "bytes")
+        measured = [key for key in row if key not in (*whole, "hub", "distance", "absent")]
+        return {
+            **{key: int(row[key]) for key in whole},
+            **{key: float(row[key]) for key in measured},
+        }
+    return HubRow(
+        int(row["slot"]),
+        int(row["round"]),
+        int(row["hub"]),
+        int(row["steps"]),
+        float(row["loss"]),
+        float(row["distance"]),
+        int(row["bytes"]),
+        int(row["absent"]),
+        float(row["seconds"]),
+    )
+
+
 def _read_rows(path: Path, partial: bool) -> tuple[list[dict[str, Any]], list[HubRow], str]:
     """Read the rows of evaluations and of hubs, and the name of the metric.
 
@@ -280,26 +343,15 @@ def _read_rows(path: Path, partial: bool) -> tuple[list[dict[str, Any]], list[Hu
             if partial and None in row.values():
                 break
             try:
-                if row["hub"] == "all":
-                    evaluations.append({k: kind(row[k]) for k, kind in kinds.items()})
-                else:
-                    hub_rows.append(
-                        HubRow(
-                            int(row["slot"]),
-                            int(row["round"]),
-                            int(row["hub"]),
-                            int(row["steps"]),
-                            float(row["loss"]),
-                            float(row["distance"]),
-                            int(row["bytes"]),
-                            int(row["absent"]),
-                            float(row["seconds"]),
-                        )
-                    )
+                record = parse_row(row)
             except (ValueError, TypeError):
                 raise ValueError(
                     f"{path}, line {reader.line_num}: {list(row.values())} is not a row of metrics"
                 ) from None
+            if isinstance(record, HubRow):
+                hub_rows.append(record)
+            else:
+                evaluations.append(record)
     return evaluations, hub_rows, metric
 
 

@@ -18,6 +18,7 @@ from mll_flower.deployment.hub_state import ROUNDS_FILE, Phase, read_now
 from mll_flower.gossip import InProcessBoard, InProcessGossip
 from mll_flower.grids.absences import Absence
 from mll_flower.strategies.reports import Absent, Arrival, HubRound, RoundReport
+from tests.support.event_files import scalars
 
 WEIGHTS = {11: 3.0, 12: 1.0, 13: 2.0}
 
@@ -149,3 +150,21 @@ class TestComplete:
         following = row_of(later, 8, HubRound([], [Absent(11, Absence.GONE, "away")]))
         assert following["absent"][0]["worker"] == 4
         assert following["model_bytes"] == row["model_bytes"] + 16
+
+
+def test_rows_go_to_tensorboard_if_that_is_asked(tmp_path: Path, gossip: InProcessGossip) -> None:
+    record = HubRecord(tmp_path, "trial", "a", gossip, tensorboard=True)
+    late = Absent(13, Absence.LATE, "late")
+    row = row_of(record, 1, HubRound([arrival(12, 5, 10, 0.5), arrival(11, 4, 5, 2.0)], [late]))
+    record.write(row)
+    last = row_of(record, 2, HubRound([], [late]), mixed=True)
+    record.write({**last, "accuracy": 0.75, "test_loss": 0.5})
+    # While the hub goes on: nothing has closed the file.
+    found = scalars(tmp_path / "tensorboard")
+    assert found["hub/loss"] == [(1, 1.0)]  # nobody trained in round 2
+    assert found["hub/steps"] == [(1, 15), (2, 0)]
+    assert found["hub/arrived"] == [(1, 2), (2, 0)]
+    assert found["hub/absent"] == [(1, 1), (2, 1)]
+    assert found["hub/silent"] == [(1, 0), (2, 1)]
+    assert found["hub/accuracy"] == [(2, 0.75)]
+    record._tensorboard.close()  # type: ignore[union-attr]

@@ -61,8 +61,12 @@ def test_compare_prints_and_writes_a_table(tmp_path: Path) -> None:
         "0.2222",
         "0.8889",
         "0.8889",
+        "32",
     ] in lines
-    assert ["slow", "local-sgd", "4", "2", "ring", "0", "nan", "1", "0.75", "0.75"] in lines
+    assert ["slow", "local-sgd", "4", "2", "ring", "0", "nan", "1", "0.75", "0.75", "12"] in lines
+    printed = " ".join(result.output.split())
+    assert "These runs end at different slots" in printed
+    assert "Diverged: slow." in printed
     assert ["quick", "32", "0.008", "MB", "4"] in lines
     assert ["slow", "never", "never", "never"] in lines
     with table.open() as file:
@@ -87,6 +91,43 @@ def test_compare_fits_a_terminal_and_warns_of_different_data_and_unfinished_runs
     assert "different data (digits, mnist)" in printed
     assert "Not finished: b." in printed
     assert "slots" not in printed
+
+
+def test_compare_skips_what_is_no_run_and_shows_the_settings_that_differ(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", partition="iid", seed=1)
+    write_run(tmp_path / "b", partition="shards(2)", seed=1, pool="worker")
+    (tmp_path / "notes.txt").touch()
+    (tmp_path / "empty").mkdir()
+    result = call("compare", *sorted(tmp_path.iterdir()))
+    assert result.exit_code == 0, result.output
+    settings = result.output.partition("Settings that differ")[2].splitlines()
+    assert [line.split() for line in settings if line.strip()][:4:2] == [
+        ["run", "partition"],
+        ["a", "iid"],
+    ]
+    assert "shards(2)" in result.output
+    assert "pool" not in result.output  # it changes no number
+    printed = result.output.replace("\n", "")
+    assert "Skipped, as they are no runs" in printed
+    assert f"{tmp_path / 'empty'}, {tmp_path / 'notes.txt'}." in printed
+
+
+def test_seeds_of_one_setting_are_one_row(tmp_path: Path) -> None:
+    for seed, last in ((1, 0.2), (2, 0.4), (3, 0.6)):
+        write_run(tmp_path / f"a{seed}", rounds=1, losses=[2, last], seed=seed, output=str(seed))
+    write_run(tmp_path / "b", rounds=1, losses=[2, 0.3], seed=1, model="cnn")
+    table = tmp_path / "t.csv"
+    runs = [tmp_path / name for name in ("a1", "a2", "a3", "b")]
+    result = call("compare", *runs, "--csv", table)
+    assert result.exit_code == 0, result.output
+    # Half of the interval: 4.303 (Student's t with two degrees of freedom) times 0.2 / sqrt(3).
+    assert "0.4 ± 0.5" in result.output
+    assert "3 seeds" in result.output
+    assert "a2" not in result.output
+    assert len(table.read_text().splitlines()) == 5  # the file has every run
+    labelled = call("compare", *runs, "--labels", "one,two,three,four")
+    assert "±" not in labelled.output
+    assert "three" in labelled.output
 
 
 def test_report_writes_a_page_and_opens_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

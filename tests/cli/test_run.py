@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import patch
@@ -120,6 +122,35 @@ def test_a_run_can_be_resumed(tmp_path):
     assert Results(tmp_path / "rest").same_model(Results(tmp_path / "first"))
 
 
+def test_an_output_that_holds_a_run_is_refused(tmp_path, monkeypatch):
+    assert run(tmp_path / "out", seed=1).exit_code == 0
+    old = (tmp_path / "out" / "metrics.csv").read_bytes()
+    monkeypatch.setattr("mll_flower.processes.simulation.simulation_superlink", pytest.fail)
+    for in_process in (True, False):
+        result = run(tmp_path / "out", seed=2, in_process=in_process)
+        assert result.exit_code == 2
+        [line] = result.stderr.splitlines()
+        assert "out' holds a run: give another folder, replace that run with overwrite" in line
+        assert (tmp_path / "out" / "metrics.csv").read_bytes() == old
+    assert run(tmp_path / "out", "--overwrite", seed=2).exit_code == 0
+    assert Results(tmp_path / "out").config.seed == 2
+
+
+def test_runs_without_an_output_that_start_together_get_folders_of_their_own(elsewhere):
+    options = [part for key, value in SMALL.items() for part in (f"--{key}", str(value))]
+    code = "from mll_flower.cli import app; app()"
+    command = [sys.executable, "-c", code, "run", "--in-process", *options]
+    together = [
+        subprocess.Popen([*command, "--seed", str(seed)], stdout=subprocess.DEVNULL)
+        for seed in range(3)
+    ]
+    assert [process.wait() for process in together] == [0, 0, 0]
+    found = {Results(folder).config.seed: Results(folder) for folder in Path("runs").iterdir()}
+    assert set(found) == {0, 1, 2}
+    alone = {**SMALL, "graph": "ring", "batch-size": 32, "pool": "hub", "seed": 2}
+    assert found[2].same_model(play(elsewhere / "alone", **alone))
+
+
 @pytest.mark.parametrize("in_process", [True, False])
 @pytest.mark.parametrize(
     ("settings", "message"),
@@ -176,7 +207,14 @@ def test_data_that_does_not_fit_fails_the_run(tmp_path):
 def test_help_shows_every_option():
     result = CliRunner().invoke(app, ["run", "--help"], terminal_width=200)
     assert result.exit_code == 0
-    for key in (*RunConfig().to_run_config(), "config", "in-process", "actors", "flwr-home"):
+    for key in (
+        *RunConfig().to_run_config(),
+        "config",
+        "in-process",
+        "actors",
+        "flwr-home",
+        "overwrite",
+    ):
         assert f"--{key}" in result.stdout
 
 

@@ -135,3 +135,13 @@ def test_curves_show_what_was_asked_for(tmp_path: Path) -> None:
         assert f"<!-- {text} -->" in drawn
     with pytest.raises(ValueError, match=r"p.jpg: a figure's name must end in one of .png"):
         plot_curves(runs, tmp_path / "p.jpg")
+
+
+def test_a_logarithmic_axis_has_plain_numbers(tmp_path: Path) -> None:
+    losses = [10.0 ** -(r / 2) for r in range(9)]
+    run = load_run(write_run(tmp_path / "a", rounds=8, losses=losses))
+    out = plot_curves([run], tmp_path / "p.svg", y=("loss",), log_y=True)
+    text = out.read_text()
+    for label in ("0.0001", "0.01", "1"):
+        assert f"<!-- {label} -->" in text
+    assert "mathdefault" not in text

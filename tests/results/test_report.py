@@ -146,6 +146,27 @@ def test_the_page_loads_nothing_and_escapes_names(tmp_path: Path) -> None:
     assert not re.search(r"\b(src|href)=(?!\"data:,\")|@import|url\(", page)
 
 
+def test_runs_that_have_not_finished_or_have_diverged_say_so(tmp_path: Path) -> None:
+    path = write_run(tmp_path / "a", rounds=3, losses=[2.0, 1.0, 3.0, math.inf])
+    page = render_report(load_run(path))
+    assert "This run diverged: its last training loss is not finite." in page
+    assert "not finished" not in page
+    result = json.loads((path / "metrics.json").read_text())
+    for worker in result["workers"]:
+        worker["steps"] = None  # as a run that was killed leaves them
+    (path / "unfinished.json").write_text(json.dumps(result))
+    (path / "metrics.json").unlink()
+    page = render_report(load_run(path))
+    assert "This run has not finished: it has got to slot 12 of 12." in page
+
+
+def test_long_values_of_the_config_have_a_row_of_their_own(tmp_path: Path) -> None:
+    rates = ",".join(["0.5"] * 60)
+    page = render_report(load_run(write_run(tmp_path / "a", rates=rates)))
+    assert f'<div class="long"><dt>rates</dt><dd>{rates}</dd></div>' in page
+    assert "<div><dt>tau</dt>" in page
+
+
 def test_a_report_is_an_html_file(tmp_path: Path) -> None:
     path = write_run(tmp_path / "a")
     assert write_report(path) == path / "report.html"
@@ -299,6 +320,46 @@ def test_every_page_fits_a_phone(browser: Browser, tmp_path: Path, setting: dict
     browser.wait_for("document.querySelector('#graph svg').viewBox.baseVal.width > 700")
     assert browser.evaluate("document.documentElement.scrollWidth") == 1200
     assert browser.errors == []
+
+
+@with_browser
+def test_an_unfinished_run_and_huge_values(browser: Browser, tmp_path: Path) -> None:
+    path = write_run(tmp_path / "a", rounds=2, losses=[2.0, 4.022e29, 4.022e29])
+    result = json.loads((path / "metrics.json").read_text())
+    for worker in result["workers"]:
+        worker["steps"] = None
+    (path / "unfinished.json").write_text(json.dumps(result))
+    (path / "metrics.json").unlink()
+    open_page(browser, write_report(path))
+    assert browser.errors == []
+    assert "training loss 4.022e+29" in text_of(browser, "loss-legend")
+    browser.move_mouse("#workers svg", 0.5)
+    browser.wait_for("document.getElementById('workers-legend').textContent.includes('rate')")
+    assert "unknown steps" in text_of(browser, "workers-legend")
+
+
+@with_browser
+def test_hubs_have_names_and_their_values_keep_clear_of_edges(
+    browser: Browser, tmp_path: Path
+) -> None:
+    open_page(browser, write_report(write_run(tmp_path / "many", hubs=40, graph="ring")))
+    assert browser.evaluate("document.querySelectorAll('.hub-name').length") == 40
+    crossed = """(() => {
+      const inside = (b, x, y) => x > b.x && x < b.x + b.width && y > b.y && y < b.y + b.height;
+      let count = 0;
+      for (const text of document.querySelectorAll('.hub-value')) {
+        const box = text.getBBox();
+        for (const edge of document.querySelectorAll('.edge')) {
+          const at = (t) => edge.getPointAtLength(edge.getTotalLength() * t);
+          for (let t = 0; t <= 1; t += 0.01) if (inside(box, at(t).x, at(t).y)) { count++; break; }
+        }
+      }
+      return [document.querySelectorAll('.hub-value').length, count];
+    })()"""
+    for hubs, graph in ((5, "path"), (8, "path"), (5, "ring"), (5, "star")):
+        page = write_report(write_run(tmp_path / f"{graph}{hubs}", hubs=hubs, graph=graph))
+        open_page(browser, page)
+        assert browser.evaluate(crossed) == [hubs, 0], (hubs, graph)
 
 
 @with_browser

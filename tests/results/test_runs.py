@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mll_flower.results.runs import HubRow, labels_for, load_run
+from mll_flower.results.runs import HubRow, labels_for, load_run, metric_name, parse_row
 from tests.support.run_folders import write_run
 
 
@@ -94,8 +94,24 @@ def test_an_unfinished_run_is_read_as_far_as_it_has_got(tmp_path: Path) -> None:
         for ours, theirs in zip(run.series(x, "loss"), whole.series(x, "loss"), strict=True):
             np.testing.assert_allclose(ours, theirs)
     assert math.isnan(run.zeta)
-    with pytest.raises(ValueError, match="has not finished"):
+    assert (run.summary["slot"], run.summary["steps"]) == (12, 3 * 3 * 8)
+    with pytest.raises(ValueError, match="has not finished, without its network"):
         _ = run.network
+
+
+def test_an_unfinished_run_knows_its_network_from_the_start(tmp_path: Path) -> None:
+    path = write_run(tmp_path / "a", rounds=3)
+    whole = load_run(path)
+    (path / "metrics.json").rename(path / "unfinished.json")
+    run = load_run(path)
+    assert not run.finished
+    assert run.zeta == whole.zeta
+    assert run.network.p.tolist() == whole.network.p.tolist()
+    assert run.evaluations[-1]["loss"] == whole.evaluations[-1]["loss"]
+    assert (run.summary["slot"], run.summary["rounds"], run.summary["accuracy"]) == (12, 3, 0.75)
+    # The run finishes while it is read: what was written last counts.
+    (path / "metrics.json").write_text((path / "unfinished.json").read_text())
+    assert load_run(path).finished
 
 
 def test_a_folder_without_a_run_is_an_error(tmp_path: Path) -> None:
@@ -145,3 +161,13 @@ def test_labels_are_those_given_or_the_folders_names(tmp_path: Path) -> None:
     assert labels_for(runs, ["1", "2", "3"]) == ["1", "2", "3"]
     with pytest.raises(ValueError, match="2 labels for 3 runs"):
         labels_for(runs, ["1", "2"])
+
+
+def test_a_row_may_have_another_metric() -> None:
+    row = {"slot": "8", "round": "2", "hub": "all", "steps": "9", "loss": "0.5", "mae": "3"}
+    row |= {"test_loss": "0.6", "distance": "", "bytes": "7", "absent": "0", "seconds": "1.5"}
+    record = parse_row(row)
+    assert isinstance(record, dict)
+    assert (record["mae"], record["bytes"], metric_name(record)) == (3.0, 7, "mae")
+    assert "distance" not in record
+    assert metric_name({"slot": 1, "accuracy": 0.5, "evaluation_seconds": 2}) == "accuracy"

@@ -12,6 +12,7 @@ import numpy as np
 
 from mll_flower.algorithm.mixing import mixing_matrix, zeta
 from mll_flower.algorithm.network import HubNetwork
+from mll_flower.deployment.hub_state import ROUNDS_FILE, Phase, write_now
 from mll_flower.results.files import COLUMNS
 
 
@@ -118,3 +119,35 @@ def write_run(
 def absent(worker: int, hub: int, round: int, cause: str = "late", why: str = "no reply") -> Any:
     """Return an absence as metrics.json has it."""
     return {"round": round, "hub": hub, "worker": worker, "cause": cause, "why": why}
+
+
+def _hub_row(number: int, time: float, **more: Any) -> dict[str, Any]:
+    arrived = [{"node": "1", "worker": 0, "steps": 5, "rate": 0.5, "loss": 1.0, "weight": 1.0}]
+    return {
+        "round": number,
+        "mixing": number // 2 if number % 2 == 0 else None,
+        "time": time,
+        "arrived": arrived if number > 1 else [],
+        "absent": [] if number > 1 else [{"node": "1"}],
+        "silent": {"lyon": "no answer"} if number == 2 else {},
+        "loss": 1.0 if number > 1 else None,
+        "late": -1.5,
+        "model_bytes": 100 * number,
+        "gossip_sent": 10,
+        "gossip_received": 1,
+        **more,
+    }
+
+
+def write_hub(folder: Path) -> Path:
+    """Write the folder of a deployed hub that is in its third round."""
+    folder.mkdir(parents=True, exist_ok=True)
+    entries = [
+        {"event": "begins", "time": 100.0, "round": 0},
+        _hub_row(1, 107.5),
+        _hub_row(2, 115.0, accuracy=0.5, test_loss=0.75),
+    ]
+    text = "".join(json.dumps(entry) + "\n" for entry in entries)
+    (folder / ROUNDS_FILE).write_text(text + '{"round": 3, "arr')
+    write_now(folder, {"run": "trial", "hub": "paris", "phase": Phase.TRAINING})
+    return folder

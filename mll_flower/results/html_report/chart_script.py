@@ -31,6 +31,7 @@ function format(value) {
   if (value === null || value === undefined) return "not finite";
   const size = Math.abs(value);
   if (Number.isInteger(value) && size < 1e5) return String(value);
+  if (size >= 1e15) return value.toExponential(3);
   for (const [unit, name] of [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e4, "k"]])
     if (size >= unit) return String(+(value / (name === "k" ? 1e3 : unit)).toPrecision(4)) + name;
   return size && size < 1e-4 ? value.toExponential(2) : String(+value.toPrecision(4));
@@ -168,8 +169,9 @@ function curves(id, columns, series, fromZero) {
 function bars(id) {
   const box = byId(id), legend = byId(id + "-legend"), workers = data.workers;
   const describe = (w) => { legend.firstChild.textContent = w
-    ? `worker ${w.worker} of hub ${w.hub}: rate ${format(w.rate)}, ${w.steps} steps, ` +
-      `${format(w.expected)} expected` + (w.absent ? `, absent ${w.absent} times` : "")
+    ? `worker ${w.worker} of hub ${w.hub}: rate ${format(w.rate)}, ` +
+      `${w.steps ?? "unknown"} steps, ${format(w.expected)} expected` +
+      (w.absent ? `, absent ${w.absent} times` : "")
     : "Bars: steps taken, coloured by hub. Lines: steps expected. Crosses: absences."; };
   let selected = -1, barWidth = 1, plot;
   function draw() {

@@ -14,12 +14,27 @@ function distanceColour(value) {
   return `rgb(${RAMP[i].map((c, k) => Math.round(c + (RAMP[i + 1][k] - c) * (t - i)))})`;
 }
 
+// Where the value of a hub is written: below it, or where none of its edges runs.
+function valuePlace([x, y], neighbours, ring, width) {
+  const places = [["middle", 0, ring + 15], ["middle", 0, -ring - 7],
+    ["start", ring + 5, 4], ["end", -ring - 5, 4]];
+  const edges = neighbours.map(([a, b]) => Math.atan2(b - y, a - x));
+  const clearance = ([, dx, dy]) => Math.min(Math.PI, ...edges.map((edge) => {
+    const turn = Math.abs(edge - Math.atan2(dy, dx));
+    return Math.min(turn, 2 * Math.PI - turn); }));
+  const inside = places.filter(([, dx]) => Math.abs(dx) < 1 ||
+    (x + dx * 2 > 0 && x + dx * 2 < width));
+  const [anchor, dx, dy] = inside.find((place) => clearance(place) > 0.6) ??
+    inside.reduce((a, b) => (clearance(b) > clearance(a) ? b : a));
+  return { x: x + dx, y: y + dy, "text-anchor": anchor };
+}
+
 let hubs = [], edges = [], dots = [];
 function drawGraph() {
   const box = byId("graph"), width = Math.max(box.clientWidth, 240);
   const number = data.positions.length;
   const height = Math.round(Math.min(Math.max(width * 0.85, 280), 460));
-  const pad = number > 20 ? 20 : 46, below = number > 20 ? 24 : 64;
+  const pad = number > 20 ? 20 : 58, below = number > 20 ? 24 : 64;
   const side = Math.min(width - 2 * pad, height - pad - below);
   const stretch = Math.min((width - 2 * pad) / side, 1.6) * side;
   const at = data.positions.map(([x, y]) =>
@@ -40,7 +55,8 @@ function drawGraph() {
     svg("title", {}, line, `H[${i}, ${j}] = ${format(a)}, H[${j}, ${i}] = ${format(b)}`);
     return line;
   });
-  const members = data.positions.map(() => []);
+  const members = data.positions.map(() => []), neighbours = data.positions.map(() => []);
+  data.edges.forEach(([i, j]) => { neighbours[i].push(at[j]); neighbours[j].push(at[i]); });
   data.workers.forEach((w) => members[w.hub].push(w));
   dots = [];
   hubs = at.map(([x, y], d) => {
@@ -56,10 +72,14 @@ function drawGraph() {
     });
     const circle = svg("circle", { class: "hub", id: `hub-${d}`, cx: x, cy: y, r: size }, root);
     const title = svg("title", {}, circle);
-    if (radius >= 9)
-      svg("text", { class: "hub-name", x, y }, root, d).style.pointerEvents = "none";
+    if (radius >= 9 || number <= 100) {
+      const name = svg("text", { class: "hub-name", x, y }, root, d);
+      name.style.pointerEvents = "none";
+      name.style.fontSize = `${Math.min(12, radius * 1.25)}px`;
+    }
     const value = number <= 30 && radius >= 11
-      ? svg("text", { class: "hub-value", x, y: y + ring + 15 }, root) : null;
+      ? svg("text", { class: "hub-value", ...valuePlace([x, y], neighbours[d], ring, width) }, root)
+      : null;
     return { circle, title, value };
   });
   paintFrame();

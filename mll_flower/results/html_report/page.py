@@ -30,7 +30,7 @@ script-src 'unsafe-inline'; img-src data:">
 <header>
 <h1>{title}</h1>
 <p class="sub">{subtitle}</p>
-{headline}
+{notice}{headline}
 </header>
 <main>
 <section class="full" aria-labelledby="h-graph">
@@ -91,7 +91,7 @@ def render_report(run: Run) -> str:
     Parameters
     ----------
     run : Run
-        A run that has finished, from `mll_flower.results.runs.load_run`.
+        From `mll_flower.results.runs.load_run`. The report of one that has not finished says so.
     """
     config, network = run.config, run.network
     data = payload(run)
@@ -116,6 +116,7 @@ def render_report(run: Run) -> str:
         data_label=escape(str(run.end["data"])),
         thinned=thinning_note if shown < recorded else "",
         charts="".join(_CHART.format(id=i, title=t, kind=k) for i, t, k in charts),
+        notice=sections.notice(run),
         headline=sections.headline(run),
         workers=sections.workers(run),
         absences=sections.absences(run),

@@ -24,6 +24,20 @@ ROWS = 200
 """Largest number of rows of a table."""
 
 
+LONG = ' class="long"'
+
+
+def notice(run: Run) -> str:
+    """Return what a reader must know first: that a run has not finished, or has diverged."""
+    notes = []
+    if not run.finished:
+        slot, slots = run.summary["slot"], run.config["slots"]
+        notes.append(f"This run has not finished: it has got to slot {slot} of {slots}.")
+    if run.diverged:
+        notes.append("This run diverged: its last training loss is not finite.")
+    return "".join(f'<p class="notice">{escape(note)}</p>' for note in notes)
+
+
 def table(head: Sequence[str], rows: Iterable[Sequence[Any]], caption: str) -> str:
     """Return a table, every cell escaped; the style sheet turns rows into blocks on a phone."""
     cells = "".join(
@@ -44,9 +58,11 @@ def table(head: Sequence[str], rows: Iterable[Sequence[Any]], caption: str) -> s
 
 
 def facts(pairs: Iterable[tuple[str, str]], kind: str = "facts") -> str:
-    """Return a list of names and values."""
+    """Return a list of names and values; long values, such as 60 rates, get a row of their own."""
     inner = "".join(
-        f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in pairs
+        f"<div{LONG if len(value) > 40 else ''}><dt>{escape(name)}</dt>"
+        f"<dd>{escape(value)}</dd></div>"
+        for name, value in pairs
     )
     return f'<dl class="{kind}">{inner}</dl>'
 
@@ -96,6 +112,9 @@ def workers(run: Run) -> str:
 def absences(run: Run) -> str:
     """Return who was absent, how often and why."""
     absences = run.end["absences"]
+    if not absences and run.summary["absent"]:
+        count = run.summary["absent"]
+        return f"<p>{count} so far; who was absent and why is known when the run ends.</p>"
     if not absences:
         return "<p>No worker was absent in any round.</p>"
     counts = Counter((a["worker"], a["hub"], a["cause"]) for a in absences)

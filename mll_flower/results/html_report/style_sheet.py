@@ -47,6 +47,8 @@ header .tiles > div { background: var(--card); border: 1px solid var(--line);
 .tiles dd { font-size: 1.2rem; font-weight: 600; }
 .config { display: grid; grid-template-columns: repeat(auto-fill, minmax(150px, 1fr));
   gap: 10px 16px; }
+.config .long { grid-column: 1 / -1; }
+.notice { color: var(--alert); font-weight: 600; }
 table { border-collapse: collapse; width: 100%; font-size: .87rem; margin-bottom: 12px;
   font-variant-numeric: tabular-nums; }
 caption { text-align: left; color: var(--muted); padding-bottom: 6px; }
@@ -84,7 +86,7 @@ svg text { fill: var(--muted); font-size: 12px; font-variant-numeric: tabular-nu
 .edge.mixed { stroke: var(--accent); }
 .hub { stroke: var(--card); stroke-width: 2; transition: fill .2s, r .2s; }
 svg .hub-name { fill: #111; font-weight: 700; text-anchor: middle; dominant-baseline: central; }
-svg .hub-value { text-anchor: middle; stroke: var(--card); stroke-width: 4px; paint-order: stroke; }
+svg .hub-value { stroke: var(--card); stroke-width: 4px; paint-order: stroke; }
 .worker { fill: var(--muted); }
 .worker.absent { fill: var(--alert); }
 .legend { display: flex; flex-wrap: wrap; gap: 2px 14px; margin: 4px 0 6px; padding: 0;
