@@ -94,7 +94,8 @@ class HubSite:
         insecure: bool = False,
         quiet: bool = True,
     ) -> None:
-        require("a hub of the built-in app", "torch")
+        if network.app is None:
+            require("a hub of the built-in app", "torch")
         self.network, self.entry = network, network.hub(hub)
         self.processes, self.stop = processes, stop
         self.insecure = insecure
@@ -231,7 +232,6 @@ class WorkerSite:
         quiet: bool = True,
         node_config: Mapping[str, Value] | None = None,
     ) -> None:
-        require("a worker of the built-in app", "torch")
         self.node_config = {**worker_node_config(network, hub, number), **(node_config or {})}
         check_credentials(network, worker_credentials(network, hub, number), insecure)
         self.network, self.hub, self.number = network, hub, number
