@@ -226,7 +226,6 @@ class HubRoundsStrategy(HubModelsStrategy):
         results = [self._with_metrics(result, metrics) for result in results]
         self._history.train_metrics[server_round] = [result.metrics for result in results]
         self._mix_and_report(results)
-        del results
         u = self.hubs[0].layout.record(self.averaged_model())
         self._last.remember(u)
         return u, metrics
@@ -345,7 +344,9 @@ class HubRoundsStrategy(HubModelsStrategy):
 
     def _mix_and_report(self, results: list[HubRound]) -> None:
         """Mix if that is due, and report the round."""
-        z, b = [hub.model for hub in self.hubs], self.shares().tolist()
+        wanted = self.on_round is not None  # else nobody needs the models from before the mixing
+        z = [hub.model for hub in self.hubs] if wanted else []
+        b = self.shares().tolist()
         mixes = self.round % self.q == 0
         silent, column = self._mix() if mixes else ({}, {})
         met = sum(weight > 0 for weight in column.values()) > 1
