@@ -283,11 +283,14 @@ def test_moved_integers_stay_within_their_dtype(dtype: str) -> None:
     down = move_models(models, high, low)
     up = move_models(models, low, high)
     first = [m[dtype].astype(int).tolist() for m in (down[0], up[1])]
-    assert first == {
-        "int64": [[-1, 0], [2, 2]],
-        "uint8": [[0, 0], [2, 2]],
-        "bool": [[0, 0], [1, 1]],
-    }[dtype]
+    assert (
+        first
+        == {
+            "int64": [[-1, 0], [2, 2]],
+            "uint8": [[0, 0], [2, 2]],
+            "bool": [[0, 0], [1, 1]],
+        }[dtype]
+    )
     assert all(m[dtype].dtype == dtype for m in down + up)
     assert models[0][dtype].astype(int).tolist() == [0, 1]  # not changed in place
 
