@@ -1,4 +1,4 @@
-"""`HubEvaluationStrategy`: nodes evaluate u, or each the model of its hub, and are not waited for."""
+"""`HubEvaluationStrategy`: nodes evaluate u or their hub's model; nobody is waited for for ever."""
 
 from __future__ import annotations
 
