@@ -5,7 +5,7 @@ Takes about half an hour on two cores that are otherwise idle.
 
 from __future__ import annotations
 
-from benchmarks import averaging, gossip, rates, scaling, simulation
+from benchmarks import averaging, gossip, large_models, rates, scaling, simulation
 from benchmarks.report import options
 
 
@@ -16,6 +16,7 @@ def main() -> None:
     repeated = [*common, "--repeats", str(choice.repeats)]
     data = ["--data-dir", choice.data_dir]
     averaging.main([*common])
+    large_models.main([*common])
     rates.main([*repeated, *data])
     simulation.main([*repeated, *data, "--paper"])
     scaling.main([*common, *data])

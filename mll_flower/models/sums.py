@@ -141,17 +141,28 @@ def sum_models(models: Sequence[Flat], factors: Sequence[float]) -> Flat:
 
 def is_finite(flat: Flat) -> bool:
     """Return whether every number of a flat model is finite."""
-    return all(bool(np.isfinite(v).all()) for v in flat.values() if v.dtype.kind in "fc")
+    return all(
+        bool(np.isfinite(vector[block]).all())
+        for vector in flat.values()
+        if _is_floating(vector.dtype)
+        for block in blocks(vector.size)
+    )
 
 
 def distance(a: Flat, b: Flat) -> float:
     """Return the Euclidean distance between two models, over their floating-point entries."""
     total = 0.0
     for dtype, vector in a.items():
-        if np.issubdtype(vector.dtype, np.inexact):
-            difference = vector.astype(np.float64) - b[dtype]
-            total += float(difference @ difference)
+        if _is_floating(vector.dtype):
+            for block in blocks(vector.size):
+                difference = vector[block].astype(np.float64) - b[dtype][block]
+                total += float(difference @ difference)
     return float(np.sqrt(total))
+
+
+def blocks(size: int) -> list[slice]:
+    """Return slices that cut a vector into blocks of a size that stays in the cache."""
+    return [slice(low, low + _BLOCK) for low in range(0, size, _BLOCK)]
 
 
 def _accumulate(
@@ -161,8 +172,7 @@ def _accumulate(
     if total.size <= _BLOCK:
         summer(total, terms, scales, fresh)
         return
-    for low in range(0, total.size, _BLOCK):
-        block = slice(low, low + _BLOCK)
+    for block in blocks(total.size):
         summer(total[block], [term[block] for term in terms], scales, fresh)
 
 

@@ -34,27 +34,21 @@ from mll_flower.strategies.arguments import (
     check_seconds,
 )
 from mll_flower.strategies.asked import AskedNodes, expire_late
-from mll_flower.strategies.evaluators import (
-    EVALUATED_MODELS,
-    EvaluatedModel,
-    Evaluators,
-    sample_size,
-)
+from mll_flower.strategies.evaluators import EvaluatedModel
 from mll_flower.strategies.history import History
 from mll_flower.strategies.hub import Hub
-from mll_flower.strategies.hub_models import HubModelsStrategy
+from mll_flower.strategies.hub_evaluation import HubEvaluationStrategy
 from mll_flower.strategies.inner_strategy import (
     InnerStrategy,
     inner_train_messages,
     lower_node_minimums,
 )
-from mll_flower.strategies.metrics import MetricsFunction, average_metrics
-from mll_flower.strategies.reports import HubMetrics, HubRound, MultiLevelResult, RoundReport
+from mll_flower.strategies.reports import HubRound, MultiLevelResult, RoundReport
 
 WorkerConfig = Callable[[int, int], Mapping[str, ConfigRecordValues]]
 
 
-class HubRoundsStrategy(HubModelsStrategy):
+class HubRoundsStrategy(HubEvaluationStrategy):
     """Rounds of one or more hubs; subclasses decide how nodes join hubs and how hubs mix.
 
     Arguments that are not listed here are those of `MultiLevelStrategy`.
@@ -94,25 +88,26 @@ class HubRoundsStrategy(HubModelsStrategy):
         if slot is not None and tau is None:
             raise ValueError(f"slot={slot} without tau: give tau, the number of slots in a round")
         check_choice("absent", absent, ABSENT_RULES)
-        check_choice("evaluate", evaluate, EVALUATED_MODELS)
-        if deadline is not None:
-            check_seconds("deadline", deadline)
-        check_seconds("node_timeout", node_timeout, zero=True)
         check_function("worker_config", worker_config, "a function of a worker and a round")
         check_function("on_round", on_round, "a function of a RoundReport")
-        super().__init__(hubs, absent, inner_strategy, weighted_by_key, weights_given, **fedavg)
+        super().__init__(
+            deadline,
+            node_timeout,
+            evaluate,
+            hubs=hubs,
+            absent=absent,
+            inner_strategy=inner_strategy,
+            weighted_by_key=weighted_by_key,
+            weights_given=weights_given,
+            **fedavg,
+        )
         self.tau = tau
         self.slot = slot
         self.q = q
-        self.deadline = deadline
         self.worker_config = worker_config
         self.on_round = on_round
-        self.node_timeout = node_timeout
-        self.evaluate: EvaluatedModel = evaluate
         self.worker_of: dict[int, int] = {}  # node id -> worker number
         self._asked = AskedNodes()  # in the present round
-        self._evaluators = Evaluators(min(deadline or node_timeout, node_timeout))
-        self._history = History()
 
     @abstractmethod
     def _update_workers(self, grid: Grid) -> None:
@@ -226,52 +221,9 @@ class HubRoundsStrategy(HubModelsStrategy):
         results = [self._with_metrics(result, metrics) for result in results]
         self._history.train_metrics[server_round] = [result.metrics for result in results]
         self._mix_and_report(results)
-        del results
         u = self.hubs[0].layout.record(self.averaged_model())
         self._last.remember(u)
         return u, metrics
-
-    def configure_evaluate(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> Iterable[Message]:
-        """Return the messages with which nodes are asked to evaluate; never wait for ever."""
-        if self.fraction_evaluate == 0.0:
-            return []
-        config["server-round"] = server_round
-        minimum = max(self.min_available_nodes, self.min_evaluate_nodes)
-        nodes = self._evaluators.connected(grid, minimum)
-        asked: list[tuple[ArrayRecord, list[int]]] = [(arrays, nodes)]
-        if self.evaluate == "hub" and self.hubs:
-            members = [[node for node in nodes if node in hub.nodes] for hub in self.hubs]
-            asked = list(zip(self.hub_models(arrays), members, strict=True))
-        messages = []
-        for model, own in asked:
-            wanted = sample_size(len(own), self.fraction_evaluate, self.min_evaluate_nodes)
-            record = RecordDict({self.arrayrecord_key: model, self.configrecord_key: config})
-            messages += [
-                Message(record, node, MessageType.EVALUATE) for node in random.sample(own, wanted)
-            ]
-        return expire_late(messages, self.deadline, grid)
-
-    def aggregate_evaluate(
-        self, server_round: int, replies: Iterable[Message]
-    ) -> MetricRecord | None:
-        """Average the metrics of an evaluation: of all nodes, as FedAvg does, and of each hub."""
-        usable, _ = self._check_and_log_replies(replies, is_train=False, validate=False)
-        if not usable:
-            return None
-        contents = [reply.content for reply in usable]
-        metrics = self._average_metrics(contents, self.evaluate_metrics_aggr_fn)
-        of_hubs: HubMetrics = []
-        for hub in self.hubs:
-            own = [r.content for r in usable if r.metadata.src_node_id in set(hub.nodes)]
-            one = len(self.hubs) == 1 and len(own) == len(usable)
-            of_hubs.append(
-                metrics if one else self._average_metrics(own, self.evaluate_metrics_aggr_fn)
-            )
-        self._history.evaluation[:] = of_hubs  # that of the RoundReport, too
-        self._history.evaluate_metrics[server_round] = of_hubs
-        return metrics
 
     def _change_workers(
         self, joined: Mapping[int, tuple[int, int]], left: Iterable[int] = ()
@@ -345,7 +297,9 @@ class HubRoundsStrategy(HubModelsStrategy):
 
     def _mix_and_report(self, results: list[HubRound]) -> None:
         """Mix if that is due, and report the round."""
-        z, b = [hub.model for hub in self.hubs], self.shares().tolist()
+        wanted = self.on_round is not None  # else nobody needs the models from before the mixing
+        z = [hub.model for hub in self.hubs] if wanted else []
+        b = self.shares().tolist()
         mixes = self.round % self.q == 0
         silent, column = self._mix() if mixes else ({}, {})
         met = sum(weight > 0 for weight in column.values()) > 1
@@ -355,11 +309,6 @@ class HubRoundsStrategy(HubModelsStrategy):
             measure = partial(_spread, z, b)
             report = RoundReport(self.round, mixes, results, measure, silent, column, evaluation)
             self.on_round(report)
-
-    def _average_metrics(
-        self, contents: list[RecordDict], average: MetricsFunction
-    ) -> MetricRecord | None:
-        return average_metrics(contents, self.weighted_by_key, average, self.equal_weights)
 
     def _with_metrics(self, result: HubRound, of_all: MetricRecord | None) -> HubRound:
         """Return a hub's round with the average of the metrics of its workers."""

@@ -68,6 +68,8 @@ def read_model(layout: Layout, arrays: ArrayRecord, source: str) -> Flat:
         )
     try:
         flat = layout.flatten(restore_dtypes(layout, arrays))
+        if other := [dtype for dtype, vector in flat.items() if vector.dtype.kind not in "fciub"]:
+            raise ValueError(f"dtype {other[0]}")
     except (TypeError, ValueError) as error:
         raise ValueError(
             f"{source} cannot be averaged: {error}. Give arrays of numbers, such as float32"

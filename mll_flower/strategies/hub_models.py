@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from logging import WARNING
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from flwr.app import ArrayRecord
@@ -110,6 +110,15 @@ class HubModelsStrategy(FedAvg):
             raise ValueError(f"{len(models)} models for {self.number_of_hubs} hubs: give one each")
         self.round = round
         self._restored_models = list(models)
+
+    def initialize_parameters(self, *_: Any, **__: Any) -> NoReturn:
+        """Refuse Flower's legacy API, whose servers and workflows (SecAgg+) call this first."""
+        raise TypeError(
+            f"{type(self).__name__} is a strategy of flwr.serverapp: call strategy.start(grid=...) "
+            "in the @app.main() function of a ServerApp. The legacy API "
+            "(flwr.server.ServerApp(server_fn=...), start_server, DefaultWorkflow) and secure "
+            "aggregation (SecAgg, SecAgg+), which needs it, are not supported"
+        )
 
     def _adopt(self, arrays: ArrayRecord, first: bool) -> None:
         """Start a round from a model: at the ``first`` of a run an initial one, or else u."""

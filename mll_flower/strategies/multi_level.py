@@ -185,7 +185,9 @@ train_metrics_aggr_fn, evaluate_metrics_aggr_fn
         return self._h_of_shares[1]
 
     def _mix(self) -> tuple[dict[str, str], dict[str, float]]:
-        models = mix_models([hub.model for hub in self.hubs], self.mixing_matrix())
+        # A model from before this round may be shared, and a report needs those of this round.
+        spare = self.on_round is None and all(hub.has_new_model for hub in self.hubs)
+        models = mix_models([hub.model for hub in self.hubs], self.mixing_matrix(), spare)
         for hub, model in zip(self.hubs, models, strict=True):
             hub.model = model
         return {}, {}

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord
 
-from benchmarks import averaging, gossip, rates, report, scaling, simulation
+from benchmarks import averaging, gossip, large_models, rates, report, scaling, simulation
 from benchmarks.loops import step_operations
 
 NO_DATA = ["--data-dir", "no such folder"]
@@ -56,6 +56,11 @@ def test_rates(docs: Path) -> None:
 def test_averaging(docs: Path) -> None:
     averaging.main(["--quick", "--docs", str(docs)])
     check(docs, "averaging", "| cnn, 104,390 parameters | ours, records, fast |")
+
+
+def test_large_models(docs: Path) -> None:
+    large_models.main(["--quick", "--docs", str(docs)])
+    check(docs, "large-models", "| FedAvg |", "| 4 hubs |")
 
 
 def test_averages_that_differ_are_found() -> None:

@@ -304,7 +304,7 @@ def test_many_nodes_need_few_threads(many: Nodes) -> None:
 
 def test_an_upload_does_not_hold_up_the_other_nodes_of_its_thread(many: Nodes) -> None:
     inner = Threads(many.grid, uploading=many.ids[0])
-    grid = DeadlineGrid(inner, 6.0, poll=0.02)
+    grid = DeadlineGrid(inner, 4.0, poll=0.02)
     try:
         replies = grid.send_and_receive(messages(many))
         assert rounds_of(replies) == [Absence.UPLOADING] + [1] * (MANY - 1)

@@ -168,6 +168,14 @@ def test_the_rules_agree_when_all_arrived_and_when_nobody_did(rule) -> None:
     assert absent_factors([1, 2, 5], [False] * 3, rule) == ([], 1.0)
 
 
+@pytest.mark.parametrize("rule", ABSENT_RULES)
+def test_workers_that_weigh_nothing(rule: AbsentRule) -> None:
+    assert absent_factors([0, 3, 1], [True] * 3, rule) == ([0, 0.75, 0.25], 0)
+    # If nobody who arrived weighs anything, the hub's model stays.
+    assert absent_factors([0, 0], [True, True], rule) == ([0, 0], 1)
+    assert absent_factors([0, 5], [True, False], rule) == ([0], 1)
+
+
 def test_every_worker_has_arrived_or_not() -> None:
     with pytest.raises(ValueError):
         absent_factors([1, 2, 5], [True])

@@ -158,6 +158,16 @@ def test_is_finite_and_distance() -> None:
         assert not is_finite({"float32": np.array([1, bad], np.float32)})
 
 
+def test_is_finite_and_distance_of_models_of_several_blocks() -> None:
+    rng = np.random.default_rng(0)
+    a, b = ({"float32": rng.normal(size=2 * 2**17 + 3).astype(np.float32)} for _ in range(2))
+    expected = np.linalg.norm(a["float32"].astype(np.float64) - b["float32"])
+    assert distance(a, b) == pytest.approx(expected, rel=1e-14)
+    assert is_finite(a)
+    a["float32"][-1] = np.nan
+    assert not is_finite(a)
+
+
 def test_an_array_whose_bytes_do_not_match_its_dtype_and_shape_is_an_error() -> None:
     good = Array(np.arange(4, dtype=np.float32))
     for content in (np.arange(3, dtype=np.float32), np.arange(4, dtype=np.float64)):

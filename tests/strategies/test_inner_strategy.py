@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import threading
 from collections.abc import Iterable
 
 import numpy as np
@@ -17,17 +18,26 @@ from flwr.serverapp.strategy import (
     FedAvgM,
     Strategy,
 )
+from flwr.supercore.privacy_accounting import (
+    GaussianPrivacyEvent,
+    NeighboringRelation,
+    PrivacyConfig,
+    PrivacySpent,
+    SamplingMethod,
+)
 
+from mll_flower import MultiLevelStrategy
 from mll_flower.grids.in_process import InProcessGrid
 from mll_flower.models.layout import Layout
 from mll_flower.strategies.inner_strategy import (
     inner_train_messages,
     lower_node_minimums,
+    make_inner_strategies,
     node_minimums,
     restore_dtypes,
 )
 from tests.support.arrays import record
-from tests.support.flower_grid import unpack
+from tests.support.flower_grid import Nodes, client_app, drift, model, run, unpack
 
 
 class Grid(InProcessGrid):
@@ -131,3 +141,76 @@ def test_integers_are_rounded_back_and_floats_keep_their_precision() -> None:
     assert restored["flag"].tolist() == [False, True]
     assert restored["half"].tolist() == [np.float16(0.1), 2]
     assert restored["single"].tolist() == [np.float32(0.1), 2]
+
+
+# --- One strategy per hub ---
+
+
+class Accountant:
+    """Counts releases as Flower's accountants do, and cannot be copied. (Those need a library.)"""
+
+    config = PrivacyConfig(
+        1e-5, 3, NeighboringRelation.ADD_OR_REMOVE_ONE, SamplingMethod.NO_AMPLIFICATION
+    )
+
+    def __init__(self) -> None:
+        self.lock, self.num_releases = threading.Lock(), 0
+
+    def compose(self, event: GaussianPrivacyEvent, count: int = 1) -> None:
+        with self.lock:
+            self.num_releases += count
+
+    def get_privacy_spent(self, delta: float | None = None) -> PrivacySpent:
+        return PrivacySpent(1.0 * self.num_releases, 1e-5, self.num_releases, "test")
+
+
+def accounted() -> DifferentialPrivacyServerSideFixedClipping:
+    """A strategy with a privacy accountant, for a hub of three workers."""
+    return DifferentialPrivacyServerSideFixedClipping(
+        FedAvg(fraction_evaluate=0.0), 1.0, 1.0, 3, accountant=Accountant()
+    )
+
+
+def test_a_factory_makes_the_strategy_of_each_hub() -> None:
+    hubs = []
+    first, second = make_inner_strategies(lambda hub: hubs.append(hub) or FedAvg(), 2)
+    assert hubs == [0, 1]
+    assert first is not second
+
+
+def test_a_factory_must_not_return_one_strategy_twice() -> None:
+    shared = FedAvg()
+    with pytest.raises(ValueError, match="same FedAvg for two hubs"):
+        make_inner_strategies(lambda hub: shared, 2)
+
+
+def test_a_strategy_that_cannot_be_copied_is_an_error_that_names_the_factory() -> None:
+    with pytest.raises(TypeError, match=r"cannot be copied.*lambda hub: Differential\w+\(\.\.\.\)"):
+        MultiLevelStrategy(hubs=2, inner_strategy=accounted())
+
+
+def test_minimums_of_a_factorys_strategies_are_lowered_and_rise_again() -> None:
+    strategy = MultiLevelStrategy(
+        hubs=2, inner_strategy=lambda hub: FedAvg(min_train_nodes=2 + hub), fraction_evaluate=0.0
+    )
+    with Nodes(client_app(drift), 2) as nodes:
+        run(strategy, nodes, model("float32"), 1)
+        assert [hub.inner_strategy.min_train_nodes for hub in strategy.hubs] == [1, 1]
+        for _ in range(6):
+            nodes.add()
+        run(strategy, nodes, model("float32"), 1)
+    assert [hub.inner_strategy.min_train_nodes for hub in strategy.hubs] == [2, 3]
+
+
+def test_each_hub_accounts_for_its_own_privacy() -> None:
+    strategy = MultiLevelStrategy(
+        hubs=2, inner_strategy=lambda hub: accounted(), fraction_evaluate=0.0
+    )
+
+    def train(partition, arrays, config):
+        return {"x": arrays["x"] + 1 + partition}, {"num-examples": 1}
+
+    with Nodes(client_app(train), 6) as nodes:
+        run(strategy, nodes, {"x": np.zeros(50)}, 3)
+    spent = [hub.inner_strategy.privacy_spent() for hub in strategy.hubs]
+    assert [s.num_releases for s in spent] == [3, 3]

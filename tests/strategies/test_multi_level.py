@@ -235,6 +235,40 @@ def test_mixing_does_not_change_the_averaged_model() -> None:
     assert_close(unpack(mixed.arrays), unpack(alone.arrays), 1e-13)
 
 
+def test_a_report_changes_no_bit() -> None:
+    """Without one, hubs mix in place; with one, the models from before the mixing are kept."""
+
+    def play(**more) -> tuple[dict[str, np.ndarray], MultiLevelStrategy]:
+        strategy = MultiLevelStrategy(hubs=3, graph="path", q=2, fraction_evaluate=0.0, **more)
+        return unpack(run(strategy, nodes, model("float32"), 4).arrays), strategy
+
+    spreads = []
+    with Nodes(client_app(fixed_weights), 6) as nodes:
+        quiet, one = play()
+        reported, other = play(on_round=lambda report: spreads.append(report.spread))
+    assert_same_bits(quiet, reported)
+    for a, b in zip(one.hub_models(), other.hub_models(), strict=True):
+        assert_same_bits(unpack(a), unpack(b))
+    assert all(spread.min() > 0 for spread in spreads)
+
+
+def test_a_hub_without_replies_does_not_disturb_the_others_at_a_mixing() -> None:
+    """Hubs that have not trained yet share the initial model, which mixing must not overwrite."""
+
+    def train(partition, arrays, config):
+        if partition < 2:
+            raise RuntimeError("away")
+        return {"x": arrays["x"] + 1}, {"num-examples": 1}
+
+    strategy = MultiLevelStrategy(hubs=3, graph="path", fraction_evaluate=0.0)
+    with Nodes(client_app(train), 3) as nodes:
+        run(strategy, nodes, {"x": np.zeros(2)}, 1)
+    H = strategy.mixing_matrix()
+    expected = H.T @ [0, 0, 1]
+    found = [unpack(m)["x"][0] for m in strategy.hub_models()]
+    np.testing.assert_allclose(found, expected)
+
+
 def test_clients_evaluate_the_averaged_model() -> None:
     strategy = MultiLevelStrategy(hubs=3, graph="path", q=2)
     with Nodes(client_app(fixed_weights, evaluate), 8) as nodes:
