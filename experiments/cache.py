@@ -27,10 +27,18 @@ _IRRELEVANT = {
     "preset",
 }
 
+# Keys that came later: with their defaults, the numbers are those of runs from before them.
+_LATER = {"classes", "loss", "metric", "code-dir", "optimiser"}
+
 
 def run_key(config: RunConfig) -> str:
     """Return a hash that is the same for configs that give the same numbers."""
-    values = {k: v for k, v in config.to_run_config().items() if k not in _IRRELEVANT}
+    defaults = RunConfig().to_run_config()
+    values = {
+        key: value
+        for key, value in config.to_run_config().items()
+        if key not in _IRRELEVANT and not (key in _LATER and value == defaults[key])
+    }
     text = json.dumps({"algorithm": ALGORITHM.get(config.model, 1), **values}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

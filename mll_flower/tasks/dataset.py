@@ -134,9 +134,9 @@ def _given_examples(name: str, x: NDArray[Any]) -> NDArray[Any]:
 
 def _targets(name: str, y: NDArray[Any], rows: int, any_shape: bool) -> NDArray[Any]:
     """Return class labels as int64, or numbers to predict as float32."""
-    if y.shape[:1] == (rows,) and y.size == rows:
-        y = y.reshape(rows)
     number = y.dtype.kind == "f"
+    if y.shape[:1] == (rows,) and y.size == rows and not (number and any_shape):
+        y = y.reshape(rows)
     fits = y.ndim == 1 or any_shape or (number and y.ndim == 2)
     if y.shape[:1] != (rows,) or y.size == 0 or not fits or y.dtype.kind not in "buif":
         raise ValueError(

@@ -207,15 +207,25 @@ class Own:
 
     def __init__(self, function: Callable[[Tensor, Tensor], Any]) -> None:
         self._function = function
-        self._batches: list[tuple[Tensor, Tensor]] = []
+        self._batches: list[tuple[Any, Tensor]] = []
 
-    def add(self, output: Tensor, target: Tensor) -> None:
+    def add(self, output: Any, target: Tensor) -> None:
         """Take a batch."""
         self._batches.append((output, target))
 
     def value(self) -> float:
         """Return the metric."""
-        import torch
+        outputs, targets = zip(*self._batches, strict=True)
+        return float(self._function(_joined(outputs), _joined(targets)))
 
-        output, target = (torch.cat(part) for part in zip(*self._batches, strict=True))
-        return float(self._function(output, target))
+
+def _joined(batches: Sequence[Any]) -> Any:
+    """Join the batches of a tensor, or of each tensor in a dict or tuple."""
+    import torch
+
+    first = batches[0]
+    if isinstance(first, dict):
+        return {key: _joined([batch[key] for batch in batches]) for key in first}
+    if isinstance(first, tuple | list):
+        return tuple(_joined(parts) for parts in zip(*batches, strict=True))
+    return torch.cat(list(batches))

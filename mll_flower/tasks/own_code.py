@@ -160,11 +160,8 @@ def _import(key: str, reference: str, name: str, code_dir: str) -> ModuleType:
     top = name.partition(".")[0]
     own = [Path(code_dir, f"{top}.py"), Path(code_dir, top, "__init__.py")] if code_dir else []
     origin = getattr(module, "__file__", None)
-    if (
-        any(path.is_file() for path in own)
-        and origin
-        and Path(code_dir) not in Path(origin).parents
-    ):
+    elsewhere = origin and Path(code_dir).resolve() not in Path(origin).resolve().parents
+    if elsewhere and any(path.is_file() for path in own):
         raise ValueError(
             f"{key}={reference!r}: Python finds another module {top!r} at {origin}: rename yours, "
             "or name it by its path, file.py:name"

@@ -6,6 +6,8 @@ in the middle of a run or in some worker's log.
 
 from __future__ import annotations
 
+import warnings
+
 import torch
 from torch import Tensor, nn
 
@@ -64,7 +66,9 @@ def _check_loss(task: Task, module: nn.Module, x: Tensor, y: Tensor) -> None:
     if not own_loss:
         _check_output(task, output, y)
     given = f"on an output of {_described(output)} and a target of {_described(y)}"
-    with named_errors("loss", task.loss_name, given):
+    with named_errors("loss", task.loss_name, given), warnings.catch_warnings():
+        # torch only warns when it compares every row with every other one.
+        warnings.filterwarnings("error", "Using a target size", UserWarning)
         loss = task.loss(output, y)
     if not isinstance(loss, Tensor) or loss.dim() != 0:
         raise ValueError(

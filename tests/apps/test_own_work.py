@@ -99,6 +99,39 @@ def test_numbers_are_learnt(folder: Path) -> None:
     assert partial.final("accuracy") == pytest.approx(last["mse"], rel=1e-5)
 
 
+UNUSUAL = """
+class Tokens(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table, self.out = nn.Embedding(5, 8), nn.Linear(8, 5)
+
+    def forward(self, x):
+        return {"scores": self.out(self.table(x)).permute(0, 2, 1)}
+
+
+def sequences():
+    x = np.random.default_rng(0).integers(5, size=(80, 7))
+    return x[:60], (x[:60] + 1) % 5, x[60:], (x[60:] + 1) % 5
+
+
+def token_loss(output, target):
+    return nn.functional.cross_entropy(output["scores"], target)
+
+
+def tokens_right(output, target):
+    return (output["scores"].argmax(1) == target).float().mean()
+"""
+
+
+def test_whole_numbers_a_target_per_token_and_an_output_that_is_a_dict(folder: Path) -> None:
+    (folder / "mine.py").write_text(FILE + UNUSUAL)
+    names = {"model": "Tokens", "dataset": "sequences", "loss": "token_loss"}
+    names["metric"] = "tokens_right"
+    own = {key: f"mine.py:{name}" for key, name in names.items()}
+    results = run(folder, "tokens", **own, partition="iid", learning_rate=0.1, slots=80)
+    assert results.report["summary"]["tokens_right"] > 0.9
+
+
 def test_a_file_that_has_changed_is_read_again(folder: Path) -> None:
     before = run(folder, "before")
     (folder / "mine.py").write_text(FILE.replace("nn.Dropout(0.3)", "nn.Dropout(0.0)"))

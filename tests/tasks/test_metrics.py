@@ -58,6 +58,10 @@ def test_an_own_metric_sees_all_rows_at_once() -> None:
     measure.add(torch.tensor([5.0]), torch.tensor([1.0]))
     assert measure.value() == 4.0
     assert seen == [3]
+    nested = Own(lambda output, target: output["a"][1].sum() + target.sum())
+    nested.add({"a": (torch.zeros(1), torch.ones(2))}, torch.zeros(2))
+    nested.add({"a": (torch.zeros(1), torch.ones(3))}, torch.ones(3))
+    assert nested.value() == 8.0
 
 
 def test_one_number_per_row_may_have_a_column_and_nothing_is_broadcast() -> None:

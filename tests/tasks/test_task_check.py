@@ -100,6 +100,11 @@ MODEL, LOSS = {"model": "@f"}, {"loss": "@f"}
             r"on an output of shape \(8, 3\) \(float32\) and a target of shape \(8,\) \(int64\) "
             r"raised AttributeError: .* \(.*mine\.py, line",
         ),
+        (
+            "from torch.nn.functional import mse_loss",
+            {"dataset": "@numbers", "loss": "torch.nn.functional:mse_loss"},
+            r"loss='torch.nn.functional:mse_loss' on .* raised UserWarning: Using a target size",
+        ),
         ("def f(a, b): return {}", {"metric": "@f"}, "metric='mine.py:f' on .* raised TypeError"),
         (
             "",
