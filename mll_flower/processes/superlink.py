@@ -128,7 +128,8 @@ class SuperLink:
     def _newest_run(self) -> dict[str, Any] | None:
         try:
             runs = json.loads(self._flwr("list", CONNECTION, "--format", "json"))["runs"]
-            return dict(max(runs, key=lambda run: str(run.get("created-at", ""))))
+            newest: dict[str, Any] = max(runs, key=lambda run: str(run.get("created-at", "")))
+            return newest
         except (ValueError, KeyError):
             return None
 
