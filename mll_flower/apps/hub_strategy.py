@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections.abc import Callable, Collection, Iterable
@@ -13,18 +12,18 @@ from logging import ERROR, INFO, WARNING
 from pathlib import Path
 from typing import Any, cast
 
-import networkx as nx
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.supercore import log
 from safetensors.numpy import save_file
 
+from mll_flower.apps.hub_log import HubLog, log_differences, say_who_decides
 from mll_flower.apps.hub_record import HubRecord, add_evaluation, plain
 from mll_flower.deployment.hub_gossip import start_gossip
 from mll_flower.deployment.hub_place import HubPlace
 from mll_flower.deployment.hub_state import HUB_LOG, MODEL_FILE, Phase, hub_directory
 from mll_flower.deployment.mixing_column import mixing_column
-from mll_flower.deployment.network_file import NetworkFile, load_network
+from mll_flower.deployment.network_file import load_network
 from mll_flower.grids.deadline import DeadlineGrid
 from mll_flower.models.checkpoint import FILE, load_checkpoint, save_checkpoint
 from mll_flower.models.layout import Flat, Layout
@@ -38,9 +37,6 @@ from mll_flower.strategies.reports import MultiLevelResult, RoundReport
 _POLL = 0.5
 # Seconds that a hub that has come back waits for the rest of its workers, if it has one.
 _RETURN_WAIT = 30.0
-# What goes into the hub's log: Flower's logger, which apps use, too, and that of the gossip.
-_LOGGERS = ("flwr", "mll_flower")
-
 Evaluate = Callable[[int, ArrayRecord], MetricRecord | None]
 
 
@@ -66,7 +62,7 @@ class DeployedHubStrategy(GossipingHubStrategy):
         run = place.run or network.name
         # First of all, so that neighbours that start earlier can reach this hub.
         gossip = start_gossip(network, self.entry.id, run, insecure=place.insecure)
-        self._log = _log_to(self.folder / HUB_LOG)
+        self._log = HubLog(self.folder / HUB_LOG)
         tensorboard = network.run_config.get("tensorboard") is True
         self.record = HubRecord(self.folder, run, self.entry.id, gossip, tensorboard)
         self.record.phase(Phase.STARTING, pid=os.getpid())
@@ -103,7 +99,7 @@ class DeployedHubStrategy(GossipingHubStrategy):
             )
         except BaseException:
             gossip.close()
-            self._close_log()
+            self._log.close()
             raise
         self.app = app
         self._evaluate: Evaluate | None = None
@@ -111,7 +107,7 @@ class DeployedHubStrategy(GossipingHubStrategy):
         self._grid: DeadlineGrid | None = None
         self._layout: Layout | None = None
         self._initial: Flat | None = None
-        _log_differences(app, given, network)
+        log_differences(app, given, network)
 
     def start(
         self,
@@ -129,7 +125,7 @@ class DeployedHubStrategy(GossipingHubStrategy):
         gets this hub's own model, and the number of the round in the whole run.
         """
         if num_rounds != self.deployment.rounds:
-            _say_who_decides("num_rounds", num_rounds, self.deployment.rounds)
+            say_who_decides("num_rounds", num_rounds, self.deployment.rounds)
         if not isinstance(grid, DeadlineGrid):
             grid = DeadlineGrid(grid, self.deployment.round_deadline, _POLL)
         self._grid, self._evaluate = grid, evaluate_fn
@@ -163,14 +159,14 @@ class DeployedHubStrategy(GossipingHubStrategy):
         self.record.phase(Phase.FINISHING)
         self.gossip.close(grace)
         self.record.phase(Phase.FINISHED)
-        self._close_log()
+        self._log.close()
 
     def fail(self, error: BaseException) -> None:
         """Publish that the hub's run has failed, and end its gossip."""
         log(ERROR, "Hub %s has failed", self.entry.id, exc_info=error)
         self.record.phase(Phase.FAILED, error=f"{type(error).__name__}: {error}"[:500])
         self.gossip.close()
-        self._close_log()
+        self._log.close()
 
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
@@ -186,9 +182,9 @@ class DeployedHubStrategy(GossipingHubStrategy):
         self._wait_for_workers(grid, resumed)
         if not resumed:
             self.record.phase(Phase.READY)
-        self._meet_neighbours()
+        lead = 1 if self._meet_neighbours() else 0
         behind = self.q * self.deployment.round_deadline + self.gossip_deadline
-        if self.catch_up(behind, None if resumed else initial_arrays) and not resumed:
+        if self.catch_up(behind, None if resumed else initial_arrays, lead) and not resumed:
             self.record.event("joined", round=self.round)
         self.record.event("begins", round=self.round, resumed=resumed)
         self.record.phase(Phase.TRAINING)
@@ -267,11 +263,6 @@ class DeployedHubStrategy(GossipingHubStrategy):
     def _publish(self, **status: Any) -> None:
         self.record.publish(**status)
 
-    def _close_log(self) -> None:
-        for name in _LOGGERS:
-            logging.getLogger(name).removeHandler(self._log)
-        self._log.close()
-
     def _model(self) -> Flat:
         """Return the hub's model, also if it came back after the run's last round."""
         if self.hubs:
@@ -281,34 +272,3 @@ class DeployedHubStrategy(GossipingHubStrategy):
         if self._restored_models:
             return restored_model(self._layout, self._restored_models[0])
         return self._initial
-
-
-def _log_to(path: Path) -> logging.Handler:
-    """Write what Flower, the strategy and the app log to a file as well."""
-    handler = logging.FileHandler(path, encoding="utf-8")
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    for name in _LOGGERS:
-        logging.getLogger(name).addHandler(handler)
-    return handler
-
-
-def _log_differences(app: MultiLevelStrategy, given: Collection[str], network: NetworkFile) -> None:
-    """Log each argument of the app about which the network file says something else."""
-    for name, asked, decided in (
-        ("hubs", app.number_of_hubs, len(network.hubs)),
-        ("q", app.q, network.q),
-        ("tau", app.tau, network.tau),
-        ("slot", app.slot, network.slot),
-        ("deadline", app.deadline, network.round_deadline),
-        ("absent", app.absent, network.absent),
-        ("mixing", str(app.mixing), str(network.mixing)),
-    ):
-        if name in given and asked != decided:
-            _say_who_decides(name, asked, decided)
-    asked_graph: Any = app.graph
-    if "graph" in given and not nx.faster_could_be_isomorphic(asked_graph, network.graph):
-        _say_who_decides("graph", list(app.graph.edges), list(network.edges))
-
-
-def _say_who_decides(name: str, asked: object, decided: object) -> None:
-    log(WARNING, "%s=%r in the app: the network file decides, %r", name, asked, decided)

@@ -5,6 +5,9 @@ ready publishes a table in its status: the hubs that it knows to be ready, itsel
 its neighbours. It adds the tables of its neighbours to its own. When every hub that the table names
 has an entry of its own, the whole network is ready, and the hub begins. A hub whose time is up
 begins without the others, and its neighbours with it: nobody waits for a hub that never comes.
+
+The table stays in the status of a hub that has begun: a neighbour that finds itself in it has begun
+together with that hub; one that does not comes late, and has to catch up.
 """
 
 from __future__ import annotations
@@ -19,8 +22,8 @@ from mll_flower.gossip.results import PeerStatus
 
 log = logging.getLogger("flwr")  # what a hub's operator reads
 
-BEGUN: dict[str, Any] = {"begun": True}
-"""What a hub that has begun publishes under ``start``, the key of its status."""
+BEGUN: dict[str, Any] = {"begun": True, "ready": {}}
+"""What a hub that goes on without waiting publishes under ``start``, the key of its status."""
 
 PAUSE = 0.3
 """Seconds between two questions to the neighbours."""
@@ -32,7 +35,7 @@ Ready = dict[str, list[str]]
 
 
 def wait_for_hubs(gossip: Gossip, publish: Callable[..., None], timeout: float) -> bool:
-    """Wait until all hubs of the network are ready, or a neighbour has begun.
+    """Wait until all hubs of the network are ready, or a neighbour has begun; then begin.
 
     Parameters
     ----------
@@ -46,10 +49,18 @@ def wait_for_hubs(gossip: Gossip, publish: Callable[..., None], timeout: float) 
     Returns
     -------
     bool
-        False if the time was up first.
+        Whether the hub begins together with its neighbours. False if the time was up, or if a
+        neighbour had begun without it.
     """
-    end = time.monotonic() + timeout
     ready: Ready = {gossip.hub: list(gossip.neighbours)}
+    together = _wait(gossip, publish, ready, timeout)
+    publish(start={"begun": True, "ready": dict(ready)})
+    return together
+
+
+def _wait(gossip: Gossip, publish: Callable[..., None], ready: Ready, timeout: float) -> bool:
+    """Wait, and fill in the table of hubs that are ready."""
+    end = time.monotonic() + timeout
     while True:
         missing = {hub for linked in ready.values() for hub in linked} - set(ready)
         publish(start={"begun": False, "ready": dict(ready)})
@@ -63,8 +74,9 @@ def wait_for_hubs(gossip: Gossip, publish: Callable[..., None], timeout: float) 
         for answer in gossip.peer_status(ANSWER).values():
             begun, theirs = _start_of(answer, gossip.run)
             if begun:
-                return True
-            ready = {**theirs, **ready}
+                return gossip.hub in theirs
+            for hub, linked in theirs.items():
+                ready.setdefault(hub, linked)
 
 
 def _start_of(answer: PeerStatus, run: str) -> tuple[bool, Ready]:

@@ -137,18 +137,19 @@ class GossipingHubStrategy(HubRoundsStrategy):
             grid, initial_arrays, num_rounds, timeout, train_config, evaluate_config, evaluate_fn
         )
 
-    def _meet_neighbours(self) -> None:
-        """Wait for the other hubs if the run begins; let them know that this one goes ahead."""
-        if self.round == 0:
-            wait_for_hubs(self.gossip, self._publish, self.neighbour_timeout)
+    def _meet_neighbours(self) -> bool:
+        """Wait for the other hubs if the run begins; return whether they begin together."""
         self._begun = True
+        if self.round == 0:
+            return wait_for_hubs(self.gossip, self._publish, self.neighbour_timeout)
         self._publish(start=BEGUN)
+        return False
 
     def _publish(self, **status: Any) -> None:
         """Add to the status that the neighbours see."""
         self.gossip.update_status(**status)
 
-    def catch_up(self, timeout: float, like: ArrayRecord | None = None) -> bool:
+    def catch_up(self, timeout: float, like: ArrayRecord | None = None, lead: int = 0) -> bool:
         """Jump to the neighbours' round; for hubs that start late or return.
 
         Waits, at most ``timeout`` seconds, until a neighbour that is ahead completes a mixing,
@@ -161,6 +162,9 @@ class GossipingHubStrategy(HubRoundsStrategy):
         like : ArrayRecord, optional
             For a hub that has no model of its own: arrays with the names, shapes and dtypes
             that it expects. It starts from the weighted mean of its neighbours' models.
+        lead : int
+            Mixings by which neighbours may be ahead without this hub's catching up: 1 for
+            hubs that began together, as the faster one waits at its next mixing.
 
         Returns
         -------
@@ -168,7 +172,7 @@ class GossipingHubStrategy(HubRoundsStrategy):
             Whether a neighbour was ahead.
         """
         seen = self.gossip.latest_mixing()
-        if seen is None or seen <= self.mixing_number:
+        if seen is None or seen <= self.mixing_number + lead:
             return False
         end = time.monotonic() + timeout
         newest = seen

@@ -200,8 +200,8 @@ def test_a_hub_with_a_checkpoint_keeps_its_own_model() -> None:
     np.testing.assert_allclose(strategy.hubs[0].model["float64"], 9.0)
 
 
-@pytest.mark.parametrize("published", [None, 1])
-def test_nothing_to_catch_up_with(published: int | None) -> None:
+@pytest.mark.parametrize(("published", "lead"), [(None, 0), (1, 0), (2, 1)])
+def test_nothing_to_catch_up_with(published: int | None, lead: int) -> None:
     board = InProcessBoard()
     gossip = InProcessGossip(board, "a", ["b"], "run")
     other = InProcessGossip(board, "b", ["a"], "run")
@@ -209,7 +209,7 @@ def test_nothing_to_catch_up_with(published: int | None) -> None:
         other.publish(snapshot(published, 1.0))
     strategy = GossipingHubStrategy(gossip, q=2)
     strategy.restore(2, [{"float64": np.zeros(3)}])
-    assert not strategy.catch_up(30.0)
+    assert not strategy.catch_up(30.0, lead=lead)
     assert strategy.round == 2
 
 
@@ -292,7 +292,7 @@ class TestStart:
             finish(one.start(1))
         assert one.error is None
         assert [report.column for report in one.reports] == [{"a": 1.0}]
-        assert gossip.status()["start"] == {"begun": True}
+        assert gossip.status()["start"] == {"begun": True, "ready": {"a": ["b"]}}
 
     def test_a_hub_that_goes_on_does_not_wait(self) -> None:
         gossip = InProcessGossip(InProcessBoard(), "a", ["b"], "run")
