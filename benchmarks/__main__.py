@@ -5,18 +5,21 @@ Takes about half an hour on two cores that are otherwise idle.
 
 from __future__ import annotations
 
-from benchmarks import averaging, gossip, large_models, rates, scaling, simulation
+from benchmarks import averaging, gossip, large_models, rates, scaling, simulation, steps
 from benchmarks.report import options
 
 
 def main() -> None:
     """Run every benchmark that has a table on the page."""
-    choice = options("All tables of docs/performance.md.", repeats=5, data=True).parse_args()
+    parser = options("All tables of docs/performance.md.", repeats=5, data=True)
+    parser.add_argument("--pfl-python", default="", help="a Python that has pfl, for its row")
+    choice = parser.parse_args()
     common = ["--docs", str(choice.docs), *(["--quick"] if choice.quick else [])]
     repeated = [*common, "--repeats", str(choice.repeats)]
     data = ["--data-dir", choice.data_dir]
     averaging.main([*common])
     large_models.main([*common])
+    steps.main([*common, "--pfl-python", choice.pfl_python])
     rates.main([*repeated, *data])
     simulation.main([*repeated, *data, "--paper"])
     scaling.main([*common, *data])

@@ -2,8 +2,8 @@
 
 Run with ``python -m benchmarks.averaging``. Ours is timed on flat models, which is how hubs keep,
 mix and simulate them, and from the records of messages to a record, as Flower's does; each with
-NumPy alone and, where the extra ``fast`` is installed, with compiled sums. All give the same bits,
-which is checked before anything is timed. Integers (BatchNorm's counters), whose averages Flower
+NumPy alone and, where this machine can compile, with compiled sums. All give the same bits, which
+is checked before anything is timed. Integers (BatchNorm's counters), whose averages Flower
 leaves as fractions, are rounded before the comparison.
 """
 
@@ -25,6 +25,7 @@ from mll_flower.models._compiled_sums import compiled_summer
 from mll_flower.models.layout import Flat, Layout
 from mll_flower.models.subnetwork_average import absent_factors
 from mll_flower.models.sums import sum_models, sum_records
+from mll_flower.native.machine_code import why_unavailable
 from mll_flower.tasks.models import build_model
 from mll_flower.training.torch_trainer import numpy_state
 
@@ -74,7 +75,7 @@ def check_same(mine: ArrayRecord, theirs: ArrayRecord) -> None:
 
 
 def with_numpy(action: Callable[[], Result]) -> Result:
-    """Run an action as if numba were not installed; return its result."""
+    """Run an action as if nothing could be compiled; return its result."""
     names = vars(sums)
     names["compiled_summer"] = lambda dtype: None
     try:
@@ -97,7 +98,7 @@ def main(arguments: list[str] | None = None) -> None:
         choice.repeats = 1
     compiled = compiled_summer(np.dtype(np.float32)) is not None
     if not compiled:
-        print("numba is not installed: NumPy alone is measured (pip install '.[fast]')")
+        print(f"NumPy alone is measured: {why_unavailable()}")
     rows = []
     plotted: dict[str, Spread] = {}
     for model, shape, bound in CASES[: 1 if choice.quick else None]:
@@ -112,13 +113,13 @@ def main(arguments: list[str] | None = None) -> None:
         from_flat = partial(average_flat, models, weights)
         actions: dict[str, Callable[[], object]] = {
             "Flower": partial(aggregate_arrayrecords, records, KEY),
-            "ours, records": partial(with_numpy, from_records),
-            "ours, flat": partial(with_numpy, from_flat),
+            "ours, records, NumPy": partial(with_numpy, from_records),
+            "ours, flat, NumPy": partial(with_numpy, from_flat),
         }
         check_same(with_numpy(from_records), theirs)
         check_same(layout.record(with_numpy(from_flat)), theirs)
         if compiled:
-            actions |= {"ours, records, fast": from_records, "ours, flat, fast": from_flat}
+            actions |= {"ours, records": from_records, "ours, flat": from_flat}
             check_same(from_records(), theirs)
             check_same(layout.record(from_flat()), theirs)
         calls = max(2, 5_000_000 // size)

@@ -51,13 +51,18 @@ def bare_loop(values: dict[str, Any], steps: int) -> Work:
     """
     config = RunConfig.read(values)
     task = Task.load(dataset=config.dataset, data_dir=config.data_dir or None, model=config.model)
+    return plain_loop(task, config.batch_size, config.learning_rate, steps)
+
+
+def plain_loop(task: Task, batch_size: int, learning_rate: float, steps: int) -> Work:
+    """Set up the same for a task; the unit of work is a step."""
     x, y = task.tensors()
     model = task.new_model()
-    optimiser = torch.optim.SGD(model.parameters(), lr=config.learning_rate)
+    optimiser = torch.optim.SGD(model.parameters(), lr=learning_rate)
 
     def work() -> int:
         for _ in range(steps):
-            rows = torch.randint(len(x), (config.batch_size,))
+            rows = torch.randint(len(x), (batch_size,))
             optimiser.zero_grad()
             loss = task.loss(model(x[rows]), y[rows])
             loss.backward()  # type: ignore[no-untyped-call]
@@ -85,8 +90,13 @@ def step_operations(values: dict[str, Any]) -> float:
     """Count the operations of one SGD step: its layers' products, forward and backward."""
     config = RunConfig.read(values)
     task = Task.load(dataset=config.dataset, data_dir=config.data_dir or None, model=config.model)
-    module, total, first = task.new_model(), 0, True
     inputs = torch.from_numpy(task.data.x_train[:1])
+    return module_operations(task.new_model(), inputs, config.batch_size)
+
+
+def module_operations(module: nn.Module, inputs: torch.Tensor, batch_size: int) -> float:
+    """Count the same for a module, given one example."""
+    total, first = 0, True
 
     def count(part: nn.Module, args: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
         nonlocal total, first
@@ -102,4 +112,4 @@ def step_operations(values: dict[str, Any]) -> float:
             part.register_forward_hook(count)
     with torch.no_grad():
         module(inputs)
-    return float(total * config.batch_size)
+    return float(total * batch_size)

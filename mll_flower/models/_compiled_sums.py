@@ -1,8 +1,8 @@
 """Sums of scaled vectors in fewer passes over memory, as machine code.
 
 NumPy goes through memory once to scale a vector and once more to add it. Compiled code scales
-and adds up to four vectors in one pass; docs/performance.md says what that gains (the rows
-"compiled" of the table that ``python -m benchmarks.averaging`` makes). Products and sums are
+and adds up to four vectors in one pass; docs/performance.md says what that gains, in the table
+that ``python -m benchmarks.averaging`` makes. Products and sums are
 rounded one by one and in the same order, never fused, so that the bits are NumPy's. Only
 `mll_flower.models.sums` uses this.
 """

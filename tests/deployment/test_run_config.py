@@ -29,6 +29,16 @@ def test_the_run_config_says_what_the_network_file_says(tmp_path: Path) -> None:
     assert config.output == str(tmp_path / "state" / "hub-b")
 
 
+@pytest.mark.parametrize(
+    ("line", "engine"), [("", "autograd"), ('engine = "compiled"\n', "compiled")]
+)
+def test_the_engine_of_a_deployment_does_not_depend_on_its_machines(
+    tmp_path: Path, line: str, engine: str
+) -> None:
+    network = example_with(tmp_path, ('dataset = "digits"', f'{line}dataset = "digits"'))
+    assert hub_run_config(network, "a", tmp_path, insecure=False)["engine"] == engine
+
+
 def test_every_key_of_a_hub_s_run_config_is_in_the_app(tmp_path: Path) -> None:
     table = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
     values = hub_run_config(example_with(tmp_path), "a", tmp_path, insecure=False)

@@ -45,6 +45,14 @@ def odd() -> nn.Module:
     )
 
 
+def few_channels() -> nn.Module:
+    """Convolutions with too few channels for the listing of entries that are not zero."""
+    return nn.Sequential(
+        *(nn.Conv2d(1, 3, 3), nn.ReLU(), nn.Conv2d(3, 5, 3, padding=2), nn.MaxPool2d(2)),
+        *(nn.Conv2d(5, 6, 2, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(6 * 36, 4)),
+    )
+
+
 def rows_of_numbers() -> nn.Module:
     return nn.Sequential(nn.Linear(5, 3), nn.ReLU(), nn.Linear(3, 40), nn.Linear(40, 2))
 
@@ -52,6 +60,7 @@ def rows_of_numbers() -> nn.Module:
 CASES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], int]] = {
     "cnn": (lambda: build_model("cnn", (1, 12, 12), 26, 0), (1, 12, 12), 26),
     "odd": (odd, (3, 9, 9), 3),
+    "few channels": (few_channels, (1, 11, 10), 4),
     "numbers": (rows_of_numbers, (5,), 2),
 }
 
@@ -128,7 +137,7 @@ def test_as_near_to_double_precision_as_autograd(name: str) -> None:
     assert np.median(ours) < 2 * np.median(theirs) + 1e-7
 
 
-@pytest.mark.parametrize("name", ["cnn", "odd"])
+@pytest.mark.parametrize("name", ["cnn", "odd", "few channels"])
 def test_the_bits_do_not_depend_on_the_vector_length(name: str) -> None:
     """On a CPU with AVX-512 both codes run; on others both are compiled for AVX2."""
     found = []

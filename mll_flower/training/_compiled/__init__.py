@@ -26,13 +26,17 @@ the flat vectors of the trainer, in PyTorch's order.
   along with the place of the maximum in its window.
 - *loss* (`batch_kernels`): softmax, cross-entropy, and the gradient with respect to the logits.
 - *backward*, from the last stage to the first. Gradients of biases are sums over groups and
-  positions. Gradients of a linear layer's weights have the weights in the lanes, from samples that
-  are transposed back. Those of a convolution's weights have samples in the lanes, which are
-  added up at the end. Where a pool follows, its gradient is spread out a few rows at a time,
-  so that it stays in the cache. The gradient with respect to the input is a convolution with
-  the flipped kernel, and passes the ReLU before it on the way to memory.
+  positions (`linear_kernels`). Gradients of a linear layer's weights have the weights in the lanes,
+  from samples that are transposed back. Those of a convolution's weights (`convolution_kernels`)
+  have samples in the lanes, which are added up at the end. Where a pool follows, its gradient is
+  spread out a few rows at a time, so that it stays in the cache. The gradient with respect to the
+  input is a convolution with the flipped kernel, and passes the ReLU before it on the way to
+  memory.
+- *backward of a pooled convolution* (`pooled_kernels`), if it has enough channels: at most one
+  entry of a pool is not zero, so these are listed and the rest is left out. Channels are in the
+  lanes.
 
 **Bits.** Every sum has one order, written down in the code, and every product in a sum is a fused
 multiply-add. The result depends neither on the CPU's vector length, nor on addresses, nor on
-which samples share a group with which process; it differs from autograd's in the last bits only.
+which process computes it; it differs from autograd's in the last bits only.
 """

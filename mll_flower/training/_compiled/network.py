@@ -19,6 +19,7 @@ from mll_flower.training._compiled import (
     batch_kernels,
     convolution_kernels,
     linear_kernels,
+    pooled_kernels,
 )
 from mll_flower.training._compiled.stages import Convolution, Linear, Stage
 from mll_flower.training._compiled.step_kernel import ARGUMENTS, StepKernel
@@ -139,13 +140,16 @@ def write_network(module: Any, memory: Plan, vectors: int) -> None:
             if number:  # the first stage's samples are as they were gathered
                 linear_kernels.write_samples(kernel(f"samples{number}"), stage, here)
             linear_kernels.write_weights(kernel(f"weights{number}"), stage, here)
-        else:
+        elif here.pooled is None:
             convolution_kernels.write_weights(kernel(f"weights{number}", stage), stage, here)
         if number == 0:
             continue
         before, relu = memory.places[number - 1], memory.stages[number - 1].relu
         if isinstance(stage, Linear):
             linear_kernels.write_inputs(kernel(f"inputs{number}"), stage, here, before, relu)
+        elif here.pooled is not None:
+            k = kernel(f"pooled{number}")
+            pooled_kernels.write_backward(k, stage, here, before, relu)
         else:
             convolution_kernels.write_spread(kernel(f"spread{number}", stage), stage, here)
             k = kernel(f"inputs{number}", stage)

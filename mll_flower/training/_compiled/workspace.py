@@ -9,9 +9,43 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 from mll_flower.native.vector_code import LANES, Buffer
 from mll_flower.training._compiled.stages import Convolution, Linear, Stage
+
+
+@dataclass(frozen=True)
+class PooledPlaces:
+    """The buffers of `pooled_kernels`, which the groups use in turn.
+
+    Parameters
+    ----------
+    gradients : Buffer
+        The gradient with respect to the output, [image][output].
+    image_places, table_places : Buffer
+        Where the maximum was in its pool, as distances (int32); same shape.
+    images : Buffer
+        The inputs, [image][row][column][channel], with the border.
+    weight_sums : Buffer
+        The gradient of the weights, [output][tap and channel].
+    table : Buffer
+        The weights, [output][row][column][channel], with a border.
+    input_gradients : Buffer
+        The gradient with respect to the inputs, [image][row][column][channel], with the border.
+    listed_gradients, listed_places : Buffer
+        The entries that are not zero, and what they lead to (int32).
+    """
+
+    gradients: Buffer
+    image_places: Buffer
+    table_places: Buffer
+    images: Buffer
+    weight_sums: Buffer
+    table: Buffer
+    input_gradients: Buffer
+    listed_gradients: Buffer
+    listed_places: Buffer
 
 
 @dataclass(frozen=True)
@@ -39,6 +73,8 @@ class Places:
         Gradient before the pool, with a border of zeros: [group][channel][row][column].
     weight_sums : Buffer
         Gradient of a convolution's weights, sample by sample: [weight].
+    pooled : PooledPlaces
+        If the gradient is computed by `pooled_kernels`.
     samples : Buffer
         The inputs again, as [group][sample][input] and without a further dimension.
     """
@@ -53,6 +89,7 @@ class Places:
     strip: Buffer | None = None
     spread: Buffer | None = None
     weight_sums: Buffer | None = None
+    pooled: PooledPlaces | None = None
     samples: Buffer | None = None
 
 
@@ -119,18 +156,31 @@ class _Planner:
         self.used_by_group += math.prod(shape) * LANES
         return Buffer("work", self._shared + start, (self._per_group, *strides))
 
-    def stage(self, stage: Stage, first: bool) -> dict[str, Buffer]:
+    def apart(self, *shape: int, more: int = 0) -> Buffer:
+        """Return a buffer of that shape, without samples; each first entry has some numbers more.
+
+        Vectors may reach over the end of an entry into these.
+        """
+        strides = _strides(shape)
+        first = whole_vectors(strides[0] + more)
+        start = self.used_by_all
+        self.used_by_all += shape[0] * first
+        return Buffer("work", start, (first, *strides[1:]))
+
+    def stage(self, stage: Stage, first: bool) -> dict[str, Any]:
         """Return the buffers that a stage alone needs, without inputs and output."""
-        gradient = self.for_groups(*stage.output_shape)
+        gradient = self._whole_output(stage)
         flat = Buffer("work", gradient.start, (gradient.strides[0], LANES, 1))
-        made = {"gradient": gradient, "flat_gradient": flat}
+        made: dict[str, Any] = {"gradient": gradient, "flat_gradient": flat}
         if isinstance(stage, Linear):
-            inputs = _whole_vectors(stage.inputs)
+            inputs = whole_vectors(stage.inputs)
             by_lane = self.for_groups(inputs)
             strides = (by_lane.strides[0], inputs, 1)
             return {**made, "samples": Buffer("work", by_lane.start, strides)}
         if stage.pool > 1:
-            made["maxima"] = self.for_groups(*stage.output_shape)
+            made["maxima"] = self._whole_output(stage)
+        if not first and few_are_not_zero(stage):
+            return {**made, "pooled": self._pooled(stage)}
         wide = stage.out_width * stage.pool
         made["strip"] = self.for_all(stage.outputs, stage.pool, wide)
         made["weight_sums"] = self.for_all(stage.weights)
@@ -139,6 +189,43 @@ class _Planner:
             rows, columns = stage.height + border, stage.width + border
             made["spread"] = self.for_groups(stage.outputs, rows, columns)
         return made
+
+    def _whole_output(self, stage: Stage) -> Buffer:
+        """Return a buffer for a stage's output, filled up to a multiple of sixteen numbers."""
+        flat = self.for_groups(whole_vectors(math.prod(stage.output_shape)))
+        strides = _strides((*stage.output_shape, LANES))
+        return Buffer("work", flat.start, (flat.strides[0], *strides))
+
+    def _pooled(self, stage: Convolution) -> PooledPlaces:
+        outputs = math.prod(stage.output_shape)
+        rows, columns = stage.height + 2 * stage.padding, stage.width + 2 * stage.padding
+        table = stage.kernel + 2 * (stage.pool - 1)
+        longest = max(outputs // stage.outputs, stage.outputs) + 1
+        channels = whole_vectors(stage.channels)
+        return PooledPlaces(
+            gradients=self.apart(LANES, outputs),
+            image_places=self.apart(LANES, outputs),
+            table_places=self.apart(LANES, outputs),
+            images=self.apart(LANES, rows, columns, channels),
+            weight_sums=self.apart(stage.outputs, stage.kernel**2 * channels),
+            table=self.apart(stage.outputs, table, table, stage.channels, more=2 * LANES),
+            input_gradients=self.apart(LANES, rows, columns, stage.channels, more=2 * LANES),
+            listed_gradients=self._list(longest),
+            listed_places=self._list(longest),
+        )
+
+    def _list(self, size: int) -> Buffer:
+        start = self.used_by_all
+        self.used_by_all += whole_vectors(size)
+        return Buffer("work", start, (1,))
+
+
+def few_are_not_zero(stage: Convolution) -> bool:
+    """Return whether a stage's gradient is computed by `pooled_kernels`.
+
+    Of ``pool`` squared entries one is not zero, at most, but the channels must fill vectors.
+    """
+    return stage.pool**2 * stage.channels >= 2 * whole_vectors(stage.channels)
 
 
 def plan(stages: tuple[Stage, ...], shape: tuple[int, ...]) -> Plan:
@@ -189,7 +276,7 @@ def _output(stage: Stage, following: Stage | None, after: Buffer) -> Buffer:
 
 def _input_shape(stage: Stage) -> tuple[int, ...]:
     if isinstance(stage, Linear):
-        return (_whole_vectors(stage.inputs),)
+        return (whole_vectors(stage.inputs),)
     border = 2 * stage.padding
     return stage.channels, stage.height + border, stage.width + border
 
@@ -198,5 +285,6 @@ def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(math.prod(shape[place + 1 :]) for place in range(len(shape)))
 
 
-def _whole_vectors(count: int) -> int:
+def whole_vectors(count: int) -> int:
+    """Round up to a multiple of sixteen."""
     return -(-count // LANES) * LANES
