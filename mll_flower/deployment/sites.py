@@ -35,6 +35,7 @@ from mll_flower.deployment.hub_state import (
     SUPERNODE_LOG,
     Phase,
     hub_directory,
+    make_private,
     read_now,
     worker_directory,
 )
@@ -93,6 +94,7 @@ class HubSite:
         self.folder = hub_directory(network, hub, state)
         self.name = f"SuperLink of hub {hub}"
         self.log = self.folder / SUPERLINK_LOG
+        self.private = ""  # host:port on loopback, chosen at the start
         self._quiet = quiet
         self._next_question = 0.0
         check_credentials(network, hub_credentials(network, hub), insecure)
@@ -104,13 +106,17 @@ class HubSite:
         """Start the SuperLink, register the workers and start the run."""
         _check_port(self.entry.id, "superlink", self.entry.superlink_listen)
         _check_port(self.entry.id, "gossip", self.entry.gossip_listen)
+        make_private(self.folder)
         (self.folder / NOW_FILE).unlink(missing_ok=True)
+        self.private = f"127.0.0.1:{_private_port(self.network)}"
         superlink = self._superlink()
         try:
             superlink.start(
                 self.processes,
                 self.name,
-                superlink_command(self.entry, self.folder, self.insecure),
+                superlink_command(
+                    self.entry, self.folder, self.private, self._worker_keys(), self.insecure
+                ),
                 self.log if self._quiet else None,
                 START_TIMEOUT,
                 self.stop,
@@ -141,12 +147,14 @@ class HubSite:
     def _superlink(self) -> SuperLink:
         home = self.folder / FLOWER_HOME
         ca = None if self.insecure else self.entry.tls.ca
-        return SuperLink(home, self.entry.superlink_local, deployment_environment(home), ca)
+        return SuperLink(home, self.private, deployment_environment(home), ca)
+
+    def _worker_keys(self) -> list[Path]:
+        return [] if self.insecure else hub_worker_keys(self.network, self.entry.id)
 
     def _submit(self, superlink: SuperLink) -> None:
-        keys = [] if self.insecure else hub_worker_keys(self.network, self.entry.id)
         submit = subprocess.run(
-            submit_command(app_directory(), self.config, keys),
+            submit_command(app_directory(), self.config, self._worker_keys()),
             env=superlink.env,
             capture_output=True,
             text=True,
@@ -227,6 +235,14 @@ class WorkerSite:
         if self._restart_at is not None and time.monotonic() >= self._restart_at:
             self._restart_at = None
             self.start()
+
+
+def _private_port(network: NetworkFile) -> int:
+    """Return a free port that no hub of the network needs, should it run on this machine, too."""
+    needed = {port_of(address) for hub in network.hubs for address in (hub.superlink, hub.gossip)}
+    while (port := free_port()) in needed:
+        pass
+    return port
 
 
 def _check_port(hub: str, use: str, address: str) -> None:
