@@ -42,6 +42,7 @@ from mll_flower.deployment.hub_state import (
 from mll_flower.deployment.mixing_column import mixing_column
 from mll_flower.deployment.network_entries import NetworkFile, Value, host_of, port_of
 from mll_flower.deployment.run_config import hub_run_config
+from mll_flower.deployment.silence import Silence, longest_silence
 from mll_flower.processes.flower_environment import app_directory, free_port
 from mll_flower.processes.process_tree import Ended, Processes, is_alive
 from mll_flower.processes.superlink import SuperLink, SuperLinkFailed
@@ -49,7 +50,7 @@ from mll_flower.processes.superlink import SuperLink, SuperLinkFailed
 START_TIMEOUT = 90.0
 """Seconds that a SuperLink has to answer."""
 
-_ASK_PAUSE = 30.0  # seconds between two questions to Flower why a hub's app does not begin
+_ASK_PAUSE = 30.0  # seconds between two questions to Flower whether a silent run has ended
 _RESTART_PAUSE = 3.0  # seconds until a SuperNode that has ended is started again
 
 
@@ -97,10 +98,13 @@ class HubSite:
         self.private = ""  # host:port on loopback, chosen at the start
         self._quiet = quiet
         self._next_question = 0.0
+        self._silence = Silence()
         check_credentials(network, hub_credentials(network, hub), insecure)
         self.config = hub_run_config(network, hub, self.folder, insecure)
+        config = RunConfig.from_run_config(self.config)
+        self._node_timeout = config.node_timeout
         # An H that fails its checks fails here, before anything is started.
-        mixing_column(network, RunConfig.from_run_config(self.config), hub)
+        mixing_column(network, config, hub)
 
     def start(self) -> None:
         """Start the SuperLink, register the workers and start the run."""
@@ -134,10 +138,13 @@ class HubSite:
             raise SiteFailed(f"hub {self.entry.id}: {now.get('error')}; {self._where()}")
         if phase is Phase.FINISHED:
             return phase
+        silent = self._silence.after(now)
         if not now:
             self._check_that_run_has_not_ended()
         elif not is_alive(int(now["pid"])):
             raise SiteFailed(f"hub {self.entry.id}: its run has died; {self._where()}")
+        else:
+            self._check_that_run_goes_on(phase, silent)
         return phase
 
     def now(self) -> dict[str, Any]:
@@ -165,15 +172,27 @@ class HubSite:
             raise SiteFailed(f"hub {self.entry.id}: its run cannot be started: {output}")
         self._next_question = time.monotonic() + _ASK_PAUSE
 
+    def _check_that_run_goes_on(self, phase: Phase, silent: float) -> None:
+        """Raise an error if the run has written nothing for longer than anything may last."""
+        allowed = longest_silence(self.network, phase, self._node_timeout)
+        if silent > allowed:
+            self._check_that_run_has_not_ended()
+        if silent > 3 * allowed:
+            raise SiteFailed(
+                f"hub {self.entry.id}: its run is stuck, {phase} without a word for {silent:.0f} "
+                f"s; {self._where()}"
+            )
+
     def _check_that_run_has_not_ended(self) -> None:
-        """Ask Flower, now and then: an app that fails before it begins writes no file."""
+        """Ask Flower, now and then: a run that ends by itself may not write so."""
         if time.monotonic() < self._next_question:
             return
         self._next_question = time.monotonic() + _ASK_PAUSE
         status = self._superlink().newest_run_status()
         if status is not None and status.startswith("finished"):
+            began = "" if self.now() else " before it began"
             raise SiteFailed(
-                f"hub {self.entry.id}: its run ended as {status!r} before it began; {self._where()}"
+                f"hub {self.entry.id}: its run ended as {status!r}{began}; {self._where()}"
             )
 
     def _where(self) -> str:

@@ -20,6 +20,7 @@ import os
 import socket
 import sys
 from collections.abc import Sequence
+from logging import INFO
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -98,6 +99,7 @@ def _guard(
 ) -> None:
     """Make Flower serve its application on these sockets, behind the filter."""
     import uvicorn
+    from flwr.supercore import log
 
     from mll_flower.processes.fleet_filter import FleetFilter, WorkerKeys
     from mll_flower.processes.guarded_superexec import superexec_command
@@ -117,6 +119,9 @@ def _guard(
             config = uvicorn.Config(
                 FleetFilter(app, private, worker_keys), host=host, port=port, **more
             )
+            scheme = "https" if config.is_ssl else "http"
+            for bound, use in zip(sockets, ("the hub itself", "workers alone"), strict=True):
+                log(INFO, "%s://%s:%d serves %s", scheme, *bound.getsockname()[:2], use)
             uvicorn.Server(config).run(sockets=sockets)
 
     superlink.uvicorn = Uvicorn

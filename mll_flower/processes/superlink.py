@@ -22,6 +22,8 @@ from mll_flower.processes.process_tree import Processes
 CONNECTION = "mll"
 """Name of the SuperLink in the Flower config that `SuperLink.start` writes."""
 
+_LIST_TIMEOUT = 60.0  # seconds that a SuperLink has to list its runs
+
 
 class SuperLinkFailed(RuntimeError):
     """A SuperLink that ended at once, or does not answer."""
@@ -114,15 +116,16 @@ class SuperLink:
 
     def newest_run_status(self) -> str | None:
         """Return the status of the newest run, such as ``finished:completed``; None if unknown."""
-        listing = subprocess.run(
-            ["flwr", "list", CONNECTION, "--format", "json"],
-            env=self.env,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
         try:
+            listing = subprocess.run(
+                ["flwr", "list", CONNECTION, "--format", "json"],
+                env=self.env,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=_LIST_TIMEOUT,
+            )
             runs = json.loads(listing.stdout)["runs"]
             return str(max(runs, key=lambda run: str(run.get("created-at", "")))["status"])
-        except (ValueError, KeyError):
+        except (ValueError, KeyError, subprocess.TimeoutExpired):
             return None
