@@ -31,6 +31,13 @@ SERVICE = "mll.Gossip"
 FETCHES = 2
 """Fetches that a neighbour may have open at a time: a second one may replace one that is lost."""
 
+MAX_CONNECTIONS = 512
+"""Connections at a time; more are closed at once. Each takes one of a process's descriptors, of
+which there are usually 1,024, and neighbours and the operator need one each."""
+
+HANDSHAKE_SECONDS = 10.0
+"""Seconds that a caller has to show its certificate; then its connection is closed."""
+
 _OPTIONS = [
     # Otherwise two servers could share a port, and calls would reach either of them.
     ("grpc.so_reuseport", 0),
@@ -86,7 +93,11 @@ class GossipServer:
         self._lock = Lock()
         workers = (FETCHES + 2) * len(neighbours) + 4
         pool = futures.ThreadPoolExecutor(workers, thread_name_prefix="gossip-server")
-        self._server = grpc.server(pool, options=_OPTIONS)
+        limits = [
+            ("grpc.max_allowed_incoming_connections", MAX_CONNECTIONS),
+            ("grpc.server_handshake_timeout_ms", round(1000 * HANDSHAKE_SECONDS)),
+        ]
+        self._server = grpc.server(pool, options=[*_OPTIONS, *limits])
         self._server.add_generic_rpc_handlers((self._handlers(),))
         try:
             if tls is None:
