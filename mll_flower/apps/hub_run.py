@@ -221,9 +221,10 @@ def wait_for_neighbours(gossip: Gossip, record: HubRecord, levels: int, timeout:
             status = answer.status if answer.status.get("run") == gossip.run else {}
             if status.get("phase") in BEGUN:
                 return
-            level_of[peer] = int(status.get("level", 0))
+            its_level = status.get("level")
+            level_of[peer] = its_level if isinstance(its_level, int) else 0
         level = min(levels, 1 + min(level_of.values(), default=levels))
     if level < levels:
         lowest = min(level_of.values(), default=0)
-        slow = ", ".join(peer for peer, its_level in level_of.items() if its_level == lowest)
+        slow = ", ".join(peer for peer, reached in level_of.items() if reached == lowest)
         log(WARNING, "Hub %s did not get ready in time: this hub begins", slow)

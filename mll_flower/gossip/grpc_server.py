@@ -9,6 +9,7 @@ steps of an exchange are explained in `mll_flower.gossip.protocol`.
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -189,7 +190,8 @@ class GossipServer:
             yield wire.dump({"answer": "other run", "run": self._ledger.run})
             return
         mixing, wait = want.get("mixing"), want.get("wait", 0.0)
-        if not isinstance(mixing, int | None) or not isinstance(wait, int | float):
+        number = isinstance(wait, int | float) and -math.inf < wait < math.inf  # not NaN
+        if not isinstance(mixing, int | None) or not number:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"mixing {mixing!r}, wait {wait!r}")
         left = context.time_remaining()
         until = time.monotonic() + min(wait, 0.0 if left is None else left)

@@ -87,6 +87,8 @@ class Gossip(ABC):
         if hub in self.neighbours:
             raise ValueError(f"hub {hub!r} is listed as its own neighbour; leave it out")
         self._ledger = Ledger(run, hub, self.neighbours, keep)
+        # What models of this run look like, for carriers that bound what they read.
+        self._like: Mapping[str, Array] | None = None
         self._status: dict[str, Any] = {}
         self._last_outcome = dict.fromkeys(self.neighbours, "not met yet")
         self._count_lock = threading.Lock()
@@ -146,6 +148,7 @@ class Gossip(ABC):
 
     def publish(self, snapshot: Snapshot) -> None:
         """Offer this hub's snapshot of a mixing to the neighbours."""
+        self._like = snapshot.arrays
         self._ledger.publish(snapshot)
 
     def exchange(self, mixing: int, deadline: float) -> Exchange:
@@ -194,6 +197,8 @@ class Gossip(ABC):
         """
         _check_deadline(deadline)
         until = time.monotonic() + deadline
+        if like is not None:
+            self._like = like
 
         def latest(peer: str) -> Snapshot:
             found = self._retry(lambda: self._fetch(peer, None, until), until)

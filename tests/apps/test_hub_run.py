@@ -207,6 +207,12 @@ def test_a_hub_rises_one_level_above_its_lowest_neighbour(levels: list[int]) -> 
     assert levels == [1, 1, 2, 2]
 
 
+@pytest.mark.parametrize("level", ["abc", None, [3], 2.5])
+def test_a_level_that_is_no_number_is_none(levels: list[int], level: object) -> None:
+    wait(Neighbours({"b": {"phase": "ready", "level": level}}), levels, needed=3)
+    assert set(levels) == {1}
+
+
 def test_a_hub_alone_does_not_wait(levels: list[int]) -> None:
     wait(Neighbours({}), levels, needed=1)
     assert levels == []
