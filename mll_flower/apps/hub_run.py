@@ -24,6 +24,7 @@ from mll_flower.deployment.hub_gossip import start_gossip
 from mll_flower.deployment.hub_state import BEGUN, MODEL_FILE, Phase, hub_directory
 from mll_flower.deployment.mixing_column import mixing_column
 from mll_flower.deployment.network_file import load_network
+from mll_flower.deployment.shared_terms import layout_term
 from mll_flower.gossip import Gossip
 from mll_flower.grids.deadline import DeadlineGrid
 from mll_flower.models.checkpoint import FILE, load_checkpoint, save_checkpoint
@@ -76,6 +77,7 @@ class _HubRun:
         try:
             # It makes the initial model and evaluates; it trains no worker.
             self.engine = run_engine(replace(config, partition="iid"), ALONE)
+            self.gossip.agree_on(model_layout=layout_term(self.engine.layout))
             self.strategy = GossipingHubStrategy(
                 self.gossip,
                 q=network.q,
@@ -131,6 +133,8 @@ class _HubRun:
             )
         self.record.complete(checkpoint.extra["row"])
         self.strategy.restore(checkpoint.round, checkpoint.models)
+        since = time.time() - checkpoint.extra["row"]["time"]
+        self.gossip.pace.begin(checkpoint.round // self.network.q, since)
         self.strategy.known_weights = {
             int(node): weight for node, weight in checkpoint.extra["weights"].items()
         }

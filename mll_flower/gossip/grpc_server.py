@@ -20,6 +20,7 @@ from typing import Any
 import grpc
 
 from mll_flower.gossip import wire
+from mll_flower.gossip.agreement import Terms, differences
 from mll_flower.gossip.ledger import Ledger, Missing, Published
 from mll_flower.gossip.snapshot import Rejection
 from mll_flower.gossip.tls import TlsFiles, hubs_named, operator_name
@@ -70,6 +71,8 @@ class GossipServer:
         Called with the number of bytes of each message sent.
     stream : Callable[[Published], Iterator[bytes]]
         Cuts a snapshot into messages.
+    terms : Callable[[], Terms]
+        Returns what the hubs of the run must agree on.
     """
 
     def __init__(
@@ -82,6 +85,7 @@ class GossipServer:
         reject: Callable[[Rejection, str], None],
         sent: Callable[[int], None],
         stream: Callable[[Published], Iterator[bytes]] = wire.messages,
+        terms: Callable[[], Terms] = dict,
     ) -> None:
         self._ledger = ledger
         self._neighbours = neighbours
@@ -90,6 +94,7 @@ class GossipServer:
         self._reject = reject
         self._sent = sent
         self._stream = stream
+        self._terms = terms
         self._fetching: Counter[str] = Counter()
         self._lock = Lock()
         workers = (FETCHES + 2) * len(neighbours) + 4
@@ -178,16 +183,21 @@ class GossipServer:
         if busy:
             context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{FETCHES} fetches are open")
         try:
-            for message in self._reply(want, context):
+            for message in self._reply(peer, want, context):
                 yield message
                 self._sent(len(message))
         finally:
             with self._lock:
                 self._fetching[peer] -= 1
 
-    def _reply(self, want: dict[str, Any], context: Any) -> Iterator[bytes]:
+    def _reply(self, peer: str, want: dict[str, Any], context: Any) -> Iterator[bytes]:
         if want.get("run") != self._ledger.run:
             yield wire.dump({"answer": "other run", "run": self._ledger.run})
+            return
+        wrong = differences(self._terms(), want.get("terms"))
+        if wrong:
+            self._reject(Rejection.TERMS, f"a fetch by hub {peer}: {wrong}")
+            yield wire.dump({"answer": "other terms", "terms": dict(self._terms())})
             return
         mixing, wait = want.get("mixing"), want.get("wait", 0.0)
         number = isinstance(wait, int | float) and -math.inf < wait < math.inf  # not NaN

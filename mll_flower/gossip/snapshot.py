@@ -28,6 +28,8 @@ class Rejection(StrEnum):
 
     RUN = "another run"
     MIXING = "another mixing number"
+    AHEAD = "a mixing number that cannot be reached yet"
+    TERMS = "other terms of the run"
     HUB = "a hub other than the connection's"
     KEYS = "other arrays"
     SHAPE = "another shape"
