@@ -24,6 +24,7 @@ from mll_flower.deployment.hub_place import HubPlace
 from mll_flower.deployment.hub_state import HUB_LOG, MODEL_FILE, Phase, hub_directory
 from mll_flower.deployment.mixing_column import mixing_column
 from mll_flower.deployment.network_file import load_network
+from mll_flower.deployment.shared_terms import layout_term
 from mll_flower.grids.deadline import DeadlineGrid
 from mll_flower.models.checkpoint import FILE, load_checkpoint, save_checkpoint
 from mll_flower.models.layout import Flat, Layout
@@ -131,6 +132,7 @@ class DeployedHubStrategy(GossipingHubStrategy):
         self._grid, self._evaluate = grid, evaluate_fn
         self._layout = Layout.of(initial_arrays)
         self._initial = self._layout.flatten(initial_arrays)
+        self.gossip.agree_on(model_layout=layout_term(self._layout))
         if not self._begun:
             self._begin(grid, initial_arrays, self._layout)
         left = max(0, self.deployment.rounds - self.round)
@@ -205,6 +207,8 @@ class DeployedHubStrategy(GossipingHubStrategy):
             )
         self.record.complete(checkpoint.extra["row"])
         self.restore(checkpoint.round, checkpoint.models)
+        since = time.time() - checkpoint.extra["row"]["time"]
+        self.gossip.pace.begin(checkpoint.round // self.q, since)
         self.known_weights = {
             int(node): weight for node, weight in checkpoint.extra["weights"].items()
         }

@@ -130,7 +130,7 @@ class _Maker:
         for hub in self.network.hubs:
             hosts = ["localhost", "127.0.0.1", host_of(hub.superlink), host_of(hub.gossip)]
             if hub.listen not in ("", "0.0.0.0", "::"):
-                hosts.append(hub.listen)  # the hub reaches its own SuperLink by it
+                hosts.append(hub.listen)
             names = [x509.DNSName(hub_name(hub.id)), *_alternative_names(hosts)]
             usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
             self.issue(f"hub-{hub.id}", hub.id, names, usages, issuer, signer)

@@ -35,8 +35,10 @@ def deployment_environment(home: Path) -> dict[str, str]:
     }
 
 
-def superlink_command(entry: HubEntry, directory: Path, insecure: bool) -> list[str]:
-    """Return the command of a hub's SuperLink.
+def superlink_command(
+    entry: HubEntry, directory: Path, private: str, keys: Sequence[Path], insecure: bool
+) -> list[str]:
+    """Return the command of a hub's SuperLink, which answers nobody but workers on its port.
 
     Parameters
     ----------
@@ -44,15 +46,22 @@ def superlink_command(entry: HubEntry, directory: Path, insecure: bool) -> list[
         The hub.
     directory : Path
         Where its state is kept.
+    private : str
+        ``host:port`` on loopback for the hub itself.
+    keys : Sequence[Path]
+        Public keys of the workers.
     insecure : bool
         Without TLS and authentication.
     """
-    listen = entry.superlink_listen
-    command = ["flower-superlink", "--host", host_of(listen), "--port", str(port_of(listen))]
+    command = [sys.executable, "-m", "mll_flower.processes.guarded_superlink"]
+    command += ["--listen", entry.superlink_listen]
+    command += ["--host", host_of(private), "--port", str(port_of(private))]
     # On disk, so that the workers' registrations and node ids outlive a restart.
     command += ["--database", str(directory / SUPERLINK_DATABASE)]
     if insecure:
         return [*command, "--insecure"]
+    for key in keys:
+        command += ["--worker-key", str(key)]
     tls = entry.tls
     command += ["--ssl-ca-certfile", str(tls.ca), "--ssl-certfile", str(tls.certificate)]
     return [*command, "--ssl-keyfile", str(tls.key), "--enable-supernode-auth"]

@@ -6,6 +6,7 @@ Addresses and certificates come from the network file, the TOML file that descri
 from __future__ import annotations
 
 from mll_flower.deployment.network_entries import NetworkFile
+from mll_flower.deployment.shared_terms import shared_terms
 from mll_flower.gossip.grpc_client import MAX_BYTES, GrpcGossip
 
 
@@ -41,4 +42,7 @@ def start_gossip(
         tls=None if insecure else entry.tls,
         insecure=insecure,
         max_bytes=max_bytes,
+        terms=shared_terms(network),
+        # A round lasts at least its tau slots.
+        pace=network.q * network.tau * network.slot,
     )

@@ -64,6 +64,17 @@ def worker_directory(
     return state_directory(network, state) / f"worker-{network.hub(hub).id}-{number}"
 
 
+def make_private(folder: Path) -> None:
+    """Make a folder of a hub or a worker, and close it to all other users of the machine."""
+    if not folder.parent.exists():
+        folder.parent.mkdir(mode=0o700, parents=True)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    folder.chmod(0o700)
+    for path in folder.iterdir():  # of an earlier version, which left them open
+        if path.is_file():
+            path.chmod(0o600)
+
+
 def read_now(folder: Path) -> dict[str, Any]:
     """Return what a hub last wrote about itself; empty before its app begins."""
     with suppress(OSError, ValueError):

@@ -53,13 +53,6 @@ class HubEntry:
         """``host:port`` to bind for the SuperLink."""
         return _join(self.listen or host_of(self.superlink), port_of(self.superlink))
 
-    @property
-    def superlink_local(self) -> str:
-        """``host:port`` of the SuperLink, as seen from the hub's own machine."""
-        bound = host_of(self.superlink_listen)
-        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(bound, bound)
-        return _join(host, port_of(self.superlink))
-
 
 @dataclass(frozen=True)
 class NetworkFile:

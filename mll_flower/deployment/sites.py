@@ -37,12 +37,14 @@ from mll_flower.deployment.hub_state import (
     SUPERNODE_LOG,
     Phase,
     hub_directory,
+    make_private,
     read_now,
     worker_directory,
 )
 from mll_flower.deployment.mixing_column import mixing_column
 from mll_flower.deployment.network_entries import NetworkFile, Value, host_of, port_of
 from mll_flower.deployment.run_config import hub_run_config
+from mll_flower.deployment.silence import Silence, longest_silence
 from mll_flower.extras import require
 from mll_flower.processes.flower_environment import app_directory, free_port
 from mll_flower.processes.process_tree import Ended, Processes, is_alive
@@ -55,7 +57,7 @@ START_TIMEOUT = 90.0
 APP_END = 60.0
 """Seconds that an app of the user's own has, after its run as a hub, to end by itself."""
 
-_ASK_PAUSE = 30.0  # seconds between two questions to Flower why a hub's app does not begin
+_ASK_PAUSE = 30.0  # seconds between two questions to Flower whether a silent run has ended
 _RESTART_PAUSE = 3.0  # seconds until a SuperNode that has ended is started again
 
 
@@ -102,8 +104,10 @@ class HubSite:
         self.folder = hub_directory(network, hub, state)
         self.name = f"SuperLink of hub {hub}"
         self.log = self.folder / SUPERLINK_LOG
+        self.private = ""  # host:port on loopback, chosen at the start
         self._quiet = quiet
         self._next_question = 0.0
+        self._silence = Silence()
         check_credentials(network, hub_credentials(network, hub), insecure)
         # What fails its checks fails here, before anything is started: own work, and an H.
         if network.app is None:
@@ -112,19 +116,24 @@ class HubSite:
         else:
             check_state_outside(network.app, self.folder)
             self.config = app_run_config(network, network.app)
+        self._node_timeout = float(network.run_config.get("node-timeout", RunConfig.node_timeout))
         mixing_column(network, hub)
 
     def start(self) -> None:
         """Start the SuperLink, register the workers and start the run."""
         _check_port(self.entry.id, "superlink", self.entry.superlink_listen)
         _check_port(self.entry.id, "gossip", self.entry.gossip_listen)
+        make_private(self.folder)
         (self.folder / NOW_FILE).unlink(missing_ok=True)
+        self.private = f"127.0.0.1:{_private_port(self.network)}"
         superlink = self._superlink()
         try:
             superlink.start(
                 self.processes,
                 self.name,
-                superlink_command(self.entry, self.folder, self.insecure),
+                superlink_command(
+                    self.entry, self.folder, self.private, self._worker_keys(), self.insecure
+                ),
                 self.log if self._quiet else None,
                 START_TIMEOUT,
                 self.stop,
@@ -145,10 +154,13 @@ class HubSite:
             over = time.time() > float(now.get("time", 0.0)) + APP_END
             busy = self.network.app is not None and not over and is_alive(int(now["pid"]))
             return Phase.FINISHING if busy else phase
+        silent = self._silence.after(now)
         if not now:
             self._check_that_run_has_not_ended()
         elif not is_alive(int(now["pid"])):
             raise SiteFailed(f"hub {self.entry.id}: its run has died; {self._where()}")
+        else:
+            self._check_that_run_goes_on(phase, silent)
         return phase
 
     def now(self) -> dict[str, Any]:
@@ -159,7 +171,7 @@ class HubSite:
         home = self.folder / FLOWER_HOME
         ca = None if self.insecure else self.entry.tls.ca
         env = {**deployment_environment(home), **self._place()}
-        return SuperLink(home, self.entry.superlink_local, env, ca)
+        return SuperLink(home, self.private, env, ca)
 
     def _place(self) -> dict[str, str]:
         """Return the variable that tells an app of the user's own which hub it is."""
@@ -169,10 +181,14 @@ class HubSite:
         name = self.network.name
         return HubPlace(network, self.entry.id, folder, name, self.insecure).environment()
 
+    def _worker_keys(self) -> list[Path]:
+        return [] if self.insecure else hub_worker_keys(self.network, self.entry.id)
+
     def _submit(self, superlink: SuperLink) -> None:
-        keys = [] if self.insecure else hub_worker_keys(self.network, self.entry.id)
         submit = subprocess.run(
-            submit_command(self.network.app or app_directory(superlink.home), self.config, keys),
+            submit_command(
+                self.network.app or app_directory(superlink.home), self.config, self._worker_keys()
+            ),
             env=superlink.env,
             capture_output=True,
             text=True,
@@ -183,8 +199,19 @@ class HubSite:
             raise SiteFailed(f"hub {self.entry.id}: its run cannot be started: {output}")
         self._next_question = time.monotonic() + _ASK_PAUSE
 
+    def _check_that_run_goes_on(self, phase: Phase, silent: float) -> None:
+        """Raise an error if the run has written nothing for longer than anything may last."""
+        allowed = longest_silence(self.network, phase, self._node_timeout)
+        if silent > allowed:
+            self._check_that_run_has_not_ended()
+        if silent > 3 * allowed:
+            raise SiteFailed(
+                f"hub {self.entry.id}: its run is stuck, {phase} without a word for {silent:.0f} "
+                f"s; {self._where()}"
+            )
+
     def _check_that_run_has_not_ended(self) -> None:
-        """Ask Flower, now and then: an app that fails before it begins writes no file."""
+        """Ask Flower, now and then: a run that ends by itself may not write so."""
         if time.monotonic() < self._next_question:
             return
         self._next_question = time.monotonic() + _ASK_PAUSE
@@ -196,8 +223,9 @@ class HubSite:
                 f"`with mll_flower.multi_level(context, ...) as strategy`; {self._where()}"
             )
         if status is not None and status.startswith("finished"):
+            began = "" if self.now() else " before it began"
             raise SiteFailed(
-                f"hub {self.entry.id}: its run ended as {status!r} before it began; "
+                f"hub {self.entry.id}: its run ended as {status!r}{began}; "
                 f"{self._where()}; the end of its log:\n{superlink.newest_run_log()[-2000:]}"
             )
 
@@ -260,6 +288,14 @@ class WorkerSite:
         if self._restart_at is not None and time.monotonic() >= self._restart_at:
             self._restart_at = None
             self.start()
+
+
+def _private_port(network: NetworkFile) -> int:
+    """Return a free port that no hub of the network needs, should it run on this machine, too."""
+    needed = {port_of(address) for hub in network.hubs for address in (hub.superlink, hub.gossip)}
+    while (port := free_port()) in needed:
+        pass
+    return port
 
 
 def _check_port(hub: str, use: str, address: str) -> None:

@@ -68,7 +68,7 @@ def ask_hubs(
 
     def ask(hub: str) -> dict[str, Any]:
         try:
-            return {"reachable": True, **ask_hub(network, hub, timeout, insecure=insecure)}
+            return {**ask_hub(network, hub, timeout, insecure=insecure), "reachable": True}
         except (PeerSilent, RejectedSnapshot) as reason:
             return {"reachable": False, "reason": str(reason)}
 
@@ -96,21 +96,31 @@ def status_table(network: NetworkFile, answers: Mapping[str, Mapping[str, Any]])
 
 
 def _cells(entry: HubEntry, answer: Mapping[str, Any], rounds: int) -> list[Text]:
-    # `Text`, not `str`: Rich would take square brackets in a reason for its markup.
     if not answer["reachable"]:
-        reason = Text(str(answer["reason"])[:200])
+        reason = _text(answer["reason"], 200)
         return [Text(entry.id), Text("unreachable", "red"), *[Text()] * 4, reason]
-    loss = answer.get("loss")
+    loss, outcomes = answer.get("loss"), answer.get("neighbours")
     neighbours = [
-        Text(peer, "green") if outcome == "mixed" else Text(f"{peer}: {outcome[:60]}", "yellow")
-        for peer, outcome in answer.get("neighbours", {}).items()
+        _text(peer, style="green")
+        if outcome == "mixed"
+        else _text(f"{peer}: {str(outcome)[:60]}", 120, "yellow")
+        for peer, outcome in (outcomes.items() if isinstance(outcomes, dict) else ())
     ]
     return [
         Text(entry.id),
-        Text(str(answer.get("phase", ""))),
-        Text(f"{answer.get('round', 0)} / {rounds}"),
-        Text(str(answer.get("mixing") or 0)),
-        Text(f"{answer.get('workers', '-')} of {entry.workers}"),
+        _text(answer.get("phase", "")),
+        _text(f"{answer.get('round', 0)} / {rounds}"),
+        _text(answer.get("mixing") or 0),
+        _text(f"{answer.get('workers', '-')} of {entry.workers}"),
         Text(f"{loss:.4f}" if isinstance(loss, float) else "-"),
         Text(", ").join(neighbours),
     ]
+
+
+def _text(value: object, most: int = 60, style: str = "") -> Text:
+    """Return what a hub has said for the screen, whatever it is.
+
+    `Text`, not `str`: Rich would take square brackets for its markup. Characters that a terminal
+    would obey instead of showing them are left out.
+    """
+    return Text("".join(c if c.isprintable() else " " for c in str(value)[:most]), style)

@@ -14,6 +14,7 @@ from typing import Any
 import grpc
 
 from mll_flower.gossip import wire
+from mll_flower.gossip.agreement import Terms, differences
 from mll_flower.gossip.grpc_server import SERVICE, GossipServer
 from mll_flower.gossip.ledger import Ack, Missing, Published, Verdict
 from mll_flower.gossip.protocol import RETRY_PAUSE, Gossip
@@ -68,6 +69,8 @@ class GrpcGossip(Gossip):
         Largest model accepted, in bytes.
     keep : int
         How many snapshots stay on offer.
+    terms, pace
+        See `Gossip`.
     """
 
     def __init__(
@@ -81,13 +84,15 @@ class GrpcGossip(Gossip):
         insecure: bool = False,
         max_bytes: int = MAX_BYTES,
         keep: int = 2,
+        terms: Terms | None = None,
+        pace: float = 0.0,
     ) -> None:
         if (tls is None) != insecure:
             raise ValueError(
                 f"tls={tls}, insecure={insecure}: give either the certificate files or, for "
                 "connections without protection, insecure=True; not both"
             )
-        super().__init__(hub, neighbours, run, keep)
+        super().__init__(hub, neighbours, run, keep, terms, pace)
         self._max_bytes = max_bytes
         self._channels = {p: open_channel(a, p, tls) for p, a in neighbours.items()}
         self._server = GossipServer(
@@ -99,6 +104,7 @@ class GrpcGossip(Gossip):
             self._reject,
             lambda n: self._count("sent", n),
             self._stream,
+            lambda: self.terms,
         )
 
     @property
@@ -114,7 +120,7 @@ class GrpcGossip(Gossip):
                 f"the model has {len(body)} bytes, more than max_bytes={self._max_bytes}; raise "
                 "the limit at every hub"
             )
-        self._ledger.publish(snapshot, body)
+        self._publish(snapshot, body)
 
     def close(self, grace: float = 0.0) -> None:
         """Serve for `grace` more seconds, then end all calls and free the port."""
@@ -123,6 +129,11 @@ class GrpcGossip(Gossip):
         self._server.stop()
         for channel in self._channels.values():
             channel.close()
+
+    def _largest(self) -> int:
+        # All models of a run have the same size: no neighbour has a reason to send more.
+        known = self._max_bytes if self._like is None else wire.largest_body(self._like)
+        return min(self._max_bytes, known)
 
     def _stream(self, published: Published) -> Iterator[bytes]:
         """Cut a snapshot into messages; a hook by which tests send faulty ones."""
@@ -133,13 +144,15 @@ class GrpcGossip(Gossip):
         # The server stops waiting a little earlier than this side: a neighbour that has not
         # published yet can then say so, and is not taken for one that does not answer.
         server_wait = wait - min(2 * RETRY_PAUSE, wait / 4)
-        request = wire.dump({"run": self.run, "mixing": mixing, "wait": server_wait})
+        request = wire.dump(
+            {"run": self.run, "mixing": mixing, "wait": server_wait, "terms": dict(self.terms)}
+        )
         call = self._channels[peer].unary_stream(f"/{SERVICE}/Fetch")(
             request, timeout=wait, metadata=self._metadata()
         )
         try:
             header = self._read_header(next(call), mixing)
-            wire.check_header(header, self._max_bytes)
+            wire.check_header(header, self._largest())
             return wire.read_snapshot(header, self._counted(call))
         except StopIteration:
             raise PeerSilent("answered a fetch with an empty stream") from None
@@ -158,6 +171,9 @@ class GrpcGossip(Gossip):
         answer = header.get("answer")
         if answer == "other run":
             raise RejectedSnapshot(Rejection.RUN, f"it is in run {header.get('run')!r}")
+        if answer == "other terms":
+            wrong = differences(self.terms, header.get("terms"))
+            raise RejectedSnapshot(Rejection.TERMS, wrong or "it does not say which")
         if answer in list(Missing):
             latest = header.get("latest")
             newest = latest if isinstance(latest, int) else None

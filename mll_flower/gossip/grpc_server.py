@@ -9,6 +9,7 @@ steps of an exchange are explained in `mll_flower.gossip.protocol`.
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -19,6 +20,7 @@ from typing import Any
 import grpc
 
 from mll_flower.gossip import wire
+from mll_flower.gossip.agreement import Terms, differences
 from mll_flower.gossip.ledger import Ledger, Missing, Published
 from mll_flower.gossip.snapshot import Rejection
 from mll_flower.gossip.tls import TlsFiles, hubs_named, operator_name
@@ -30,6 +32,13 @@ SERVICE = "mll.Gossip"
 
 FETCHES = 2
 """Fetches that a neighbour may have open at a time: a second one may replace one that is lost."""
+
+MAX_CONNECTIONS = 512
+"""Connections at a time; more are closed at once. Each takes one of a process's descriptors, of
+which there are usually 1,024, and neighbours and the operator need one each."""
+
+HANDSHAKE_SECONDS = 10.0
+"""Seconds that a caller has to show its certificate; then its connection is closed."""
 
 _OPTIONS = [
     # Otherwise two servers could share a port, and calls would reach either of them.
@@ -62,6 +71,8 @@ class GossipServer:
         Called with the number of bytes of each message sent.
     stream : Callable[[Published], Iterator[bytes]]
         Cuts a snapshot into messages.
+    terms : Callable[[], Terms]
+        Returns what the hubs of the run must agree on.
     """
 
     def __init__(
@@ -74,6 +85,7 @@ class GossipServer:
         reject: Callable[[Rejection, str], None],
         sent: Callable[[int], None],
         stream: Callable[[Published], Iterator[bytes]] = wire.messages,
+        terms: Callable[[], Terms] = dict,
     ) -> None:
         self._ledger = ledger
         self._neighbours = neighbours
@@ -82,11 +94,16 @@ class GossipServer:
         self._reject = reject
         self._sent = sent
         self._stream = stream
+        self._terms = terms
         self._fetching: Counter[str] = Counter()
         self._lock = Lock()
         workers = (FETCHES + 2) * len(neighbours) + 4
         pool = futures.ThreadPoolExecutor(workers, thread_name_prefix="gossip-server")
-        self._server = grpc.server(pool, options=_OPTIONS)
+        limits = [
+            ("grpc.max_allowed_incoming_connections", MAX_CONNECTIONS),
+            ("grpc.server_handshake_timeout_ms", round(1000 * HANDSHAKE_SECONDS)),
+        ]
+        self._server = grpc.server(pool, options=[*_OPTIONS, *limits])
         self._server.add_generic_rpc_handlers((self._handlers(),))
         try:
             if tls is None:
@@ -166,19 +183,25 @@ class GossipServer:
         if busy:
             context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{FETCHES} fetches are open")
         try:
-            for message in self._reply(want, context):
+            for message in self._reply(peer, want, context):
                 yield message
                 self._sent(len(message))
         finally:
             with self._lock:
                 self._fetching[peer] -= 1
 
-    def _reply(self, want: dict[str, Any], context: Any) -> Iterator[bytes]:
+    def _reply(self, peer: str, want: dict[str, Any], context: Any) -> Iterator[bytes]:
         if want.get("run") != self._ledger.run:
             yield wire.dump({"answer": "other run", "run": self._ledger.run})
             return
+        wrong = differences(self._terms(), want.get("terms"))
+        if wrong:
+            self._reject(Rejection.TERMS, f"a fetch by hub {peer}: {wrong}")
+            yield wire.dump({"answer": "other terms", "terms": dict(self._terms())})
+            return
         mixing, wait = want.get("mixing"), want.get("wait", 0.0)
-        if not isinstance(mixing, int | None) or not isinstance(wait, int | float):
+        number = isinstance(wait, int | float) and -math.inf < wait < math.inf  # not NaN
+        if not isinstance(mixing, int | None) or not number:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"mixing {mixing!r}, wait {wait!r}")
         left = context.time_remaining()
         until = time.monotonic() + min(wait, 0.0 if left is None else left)

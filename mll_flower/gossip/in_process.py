@@ -12,9 +12,11 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
+from mll_flower.gossip.agreement import Terms, differences
 from mll_flower.gossip.ledger import Ack, Ledger, Missing, Published, Verdict
 from mll_flower.gossip.protocol import Gossip
 from mll_flower.gossip.results import PeerSilent
+from mll_flower.gossip.snapshot import RejectedSnapshot, Rejection
 
 
 class InProcessBoard:
@@ -62,14 +64,21 @@ class InProcessGossip(Gossip):
     ----------
     board : InProcessBoard
         The board that the hubs of the process share.
-    hub, neighbours, run, keep
+    hub, neighbours, run, keep, terms, pace
         See `Gossip`.
     """
 
     def __init__(
-        self, board: InProcessBoard, hub: str, neighbours: Iterable[str], run: str, keep: int = 2
+        self,
+        board: InProcessBoard,
+        hub: str,
+        neighbours: Iterable[str],
+        run: str,
+        keep: int = 2,
+        terms: Terms | None = None,
+        pace: float = 0.0,
     ) -> None:
-        super().__init__(hub, neighbours, run, keep)
+        super().__init__(hub, neighbours, run, keep, terms, pace)
         self._board = board
         board._join(self)
 
@@ -84,6 +93,9 @@ class InProcessGossip(Gossip):
 
     def _fetch(self, peer: str, mixing: int | None, until: float) -> Published:
         ledger = self._ledger_of(peer)
+        wrong = differences(self.terms, self._board._reach(self.hub, peer).terms)
+        if wrong:
+            raise RejectedSnapshot(Rejection.TERMS, wrong)
         found = ledger.wait_for(mixing, until, lambda: not self._ledger.is_shut)
         if isinstance(found, Missing):
             raise PeerSilent.missing(found, mixing, ledger.latest)

@@ -15,6 +15,11 @@ average of B's workers' models, from each neighbour B, and B needs z(A). A hub c
    B's confirmation of A's own snapshot has arrived. In every other case B counts as silent, and
    the weight H[B, A] stays with A's own model.
 
+**The hubs agree beforehand.** A hub states the terms of the run that it takes part in (tau, q, the
+learning rate...) with every fetch and in its status. If a neighbour's differ, neither end uses the
+link, and both name the difference. A number of mixings that a neighbour cannot have reached in the
+time since the two last met is not believed. `mll_flower.gossip.agreement` has both.
+
 A deadline bounds all of this: no hub ever waits for another for longer.
 
 **Both ends of a link agree.** The weights are chosen so that mixing keeps u, the average of all
@@ -41,9 +46,11 @@ import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from mll_flower.gossip._call_all import call_all
+from mll_flower.gossip.agreement import Pace, Terms, differences
 from mll_flower.gossip.ledger import Ack, Ledger, Published, Verdict
 from mll_flower.gossip.results import Counters, Exchange, PeerSilent, PeerStatus
 from mll_flower.gossip.snapshot import (
@@ -78,15 +85,31 @@ class Gossip(ABC):
         Name of the run; the same at every hub of the network.
     keep : int
         How many snapshots stay on offer (at least 2).
+    terms : Terms, optional
+        What the hubs of the run must agree on.
+    pace : float
+        Seconds between two mixings, at least; 0 believes any number of a neighbour.
     """
 
-    def __init__(self, hub: str, neighbours: Iterable[str], run: str, keep: int = 2) -> None:
+    def __init__(
+        self,
+        hub: str,
+        neighbours: Iterable[str],
+        run: str,
+        keep: int = 2,
+        terms: Terms | None = None,
+        pace: float = 0.0,
+    ) -> None:
         self.hub = hub
         self.neighbours: tuple[str, ...] = tuple(sorted(neighbours))
         self.run = run
         if hub in self.neighbours:
             raise ValueError(f"hub {hub!r} is listed as its own neighbour; leave it out")
+        self.terms: Terms = dict(terms or {})
+        self.pace = Pace(pace)
         self._ledger = Ledger(run, hub, self.neighbours, keep)
+        # What models of this run look like, for carriers that bound what they read.
+        self._like: Mapping[str, Array] | None = None
         self._status: dict[str, Any] = {}
         self._last_outcome = dict.fromkeys(self.neighbours, "not met yet")
         self._count_lock = threading.Lock()
@@ -138,6 +161,9 @@ class Gossip(ABC):
     def update_status(self, **more: Any) -> None:
         """Add to what this hub reports of itself."""
         self._status = {**self._status, **more}
+    def agree_on(self, **terms: bool | int | float | str) -> None:
+        """Add to what the hubs of the run must agree on."""
+        self.terms = {**self.terms, **{key.replace("_", " "): v for key, v in terms.items()}}
 
     def status(self) -> dict[str, Any]:
         """Return this hub's status as others see it.
@@ -146,11 +172,17 @@ class Gossip(ABC):
         why it was silent.
         """
         own = {"run": self.run, "hub": self.hub, "mixing": self._ledger.latest}
-        return {**self._status, **own, "neighbours": self._last_outcome}
+        more = {"terms": self.terms, "neighbours": self._last_outcome}
+        return {**self._status, **own, **more}
 
     def publish(self, snapshot: Snapshot) -> None:
         """Offer this hub's snapshot of a mixing to the neighbours."""
-        self._ledger.publish(snapshot)
+        self._publish(snapshot, b"")
+
+    def _publish(self, snapshot: Snapshot, body: bytes) -> None:
+        self._like = snapshot.arrays
+        self.pace.begin(snapshot.mixing)
+        self._ledger.publish(snapshot, body)
 
     def exchange(self, mixing: int, deadline: float) -> Exchange:
         """Exchange the snapshots of a mixing with all neighbours.
@@ -177,6 +209,8 @@ class Gossip(ABC):
         )
         self._ledger.close(mixing)
         found = self._exchange_of(results)
+        for peer in found.arrived:
+            self.pace.meet(peer, mixing)
         self._last_outcome = {peer: found.silent.get(peer, "mixed") for peer in self.neighbours}
         for peer, reason in found.silent.items():
             log.warning("hub %s: %s is silent at mixing %d: %s", self.hub, peer, mixing, reason)
@@ -198,6 +232,8 @@ class Gossip(ABC):
         """
         _check_deadline(deadline)
         until = time.monotonic() + deadline
+        if like is not None:
+            self._like = like
 
         def latest(peer: str) -> Snapshot:
             found = self._retry(lambda: self._fetch(peer, None, until), until)
@@ -215,13 +251,25 @@ class Gossip(ABC):
             lambda peer: self._retry(lambda: self._ask_status(peer, until), until),
             until,
         )
-        return {peer: PeerStatus.of(peer, answer) for peer, answer in answers.items()}
+        return {peer: self._judge(PeerStatus.of(peer, answer)) for peer, answer in answers.items()}
 
     def latest_mixing(self, timeout: float = 1.0) -> int | None:
-        """Return the newest mixing number among the reachable neighbours of this run."""
+        """Return the newest mixing number among the reachable neighbours that agree with us."""
         peers = self.peer_status(timeout).values()
-        numbers = [p.mixing for p in peers if p.status.get("run") == self.run]
-        return max((n for n in numbers if n is not None), default=None)
+        good = [p for p in peers if p.status.get("run") == self.run and not p.disagreement]
+        return max((p.mixing for p in good if p.mixing is not None), default=None)
+
+    def _judge(self, answer: PeerStatus) -> PeerStatus:
+        """Return a neighbour's answer with what is wrong with it, which is said once."""
+        if answer.status.get("run") != self.run:
+            return answer
+        wrong = differences(self.terms, answer.status.get("terms"))
+        if not wrong and answer.mixing is not None:
+            wrong = self.pace.doubt(answer.hub, answer.mixing)
+        if wrong and self._last_outcome[answer.hub] != wrong:
+            log.warning("hub %s: hub %s disagrees: %s", self.hub, answer.hub, wrong)
+            self._last_outcome[answer.hub] = wrong
+        return replace(answer, disagreement=wrong)
 
     # The steps that the module's docstring explains.
 
@@ -288,7 +336,12 @@ class Gossip(ABC):
             if isinstance(result, RejectedSnapshot):
                 self._reject(result.rejection, f"from hub {peer}: {result}")
             if isinstance(result, PeerSilent) and result.ahead is not None:
-                ahead.append(result.ahead)
+                doubt = self.pace.doubt(peer, result.ahead)
+                if doubt:
+                    silent[peer] = doubt
+                    self._reject(Rejection.AHEAD, f"hub {peer}, which {doubt}")
+                else:
+                    ahead.append(result.ahead)
         return Exchange(arrived, silent, max(ahead, default=None))
 
     def _reject(self, rejection: Rejection, detail: str) -> None:

@@ -79,6 +79,8 @@ class PeerStatus:
         Why it did not answer.
     status : Mapping[str, Any]
         The whole answer.
+    disagreement : str
+        In what its terms of the run differ from this hub's, or why its mixing cannot be true.
     """
 
     hub: str
@@ -87,6 +89,7 @@ class PeerStatus:
     round: int | None = None
     reason: str = ""
     status: Mapping[str, Any] = field(default_factory=dict)
+    disagreement: str = ""
 
     @classmethod
     def of(cls, hub: str, answer: Mapping[str, Any] | Exception) -> PeerStatus:

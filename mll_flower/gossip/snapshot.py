@@ -19,19 +19,24 @@ import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 
+MAX_DEGREE = 1_000_000
+"""Largest number of neighbours that a hub may claim to have."""
+
 
 class Rejection(StrEnum):
     """Why a snapshot or a call was turned away."""
 
     RUN = "another run"
     MIXING = "another mixing number"
+    AHEAD = "a mixing number that cannot be reached yet"
+    TERMS = "other terms of the run"
     HUB = "a hub other than the connection's"
     KEYS = "other arrays"
     SHAPE = "another shape"
     DTYPE = "another dtype"
     NOT_FINITE = "a value that is not finite"
     WEIGHT = "a weight that is not finite and positive"
-    DEGREE = "a degree below 1"
+    DEGREE = "a degree that no hub has"
     OVERSIZED = "more bytes than allowed"
     CHECKSUM = "bytes that do not match their checksum"
     GARBLED = "bytes that are no snapshot"
@@ -123,8 +128,8 @@ def check_snapshot(
         raise RejectedSnapshot(Rejection.MIXING, f"{snapshot.mixing}, not {mixing}")
     if not (math.isfinite(snapshot.weight) and snapshot.weight > 0):
         raise RejectedSnapshot(Rejection.WEIGHT, f"{snapshot.weight}")
-    if snapshot.degree < 1:
-        raise RejectedSnapshot(Rejection.DEGREE, f"{snapshot.degree}")
+    if not 1 <= snapshot.degree <= MAX_DEGREE:
+        raise RejectedSnapshot(Rejection.DEGREE, f"{snapshot.degree}"[:20])
     if like is not None:
         _check_arrays(snapshot.arrays, like)
     for name, array in snapshot.arrays.items():

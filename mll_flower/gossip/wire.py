@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import safetensors.numpy
 
 from mll_flower.gossip.ledger import Published, Verdict
-from mll_flower.gossip.snapshot import RejectedSnapshot, Rejection, Snapshot
+from mll_flower.gossip.snapshot import Array, RejectedSnapshot, Rejection, Snapshot
 
 CHUNK = 1 << 20
 """Bytes of a body that travel in one message."""
@@ -53,6 +53,12 @@ def parse(data: bytes) -> dict[str, Any]:
     if not isinstance(message, dict):
         raise ValueError(f"a JSON {type(message).__name__} instead of an object")
     return message
+
+
+def largest_body(arrays: Mapping[str, Array]) -> int:
+    """Return the bytes that a body with arrays like these takes at most."""
+    # A name may be escaped, and each array is described in some hundred bytes.
+    return SMALL + sum(array.nbytes + 6 * len(name) + 512 for name, array in arrays.items())
 
 
 def dump_body(snapshot: Snapshot) -> bytes:

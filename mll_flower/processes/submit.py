@@ -10,6 +10,7 @@ import contextlib
 import io
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import click
 import typer
@@ -18,12 +19,26 @@ import typer
 def main(arguments: Sequence[str]) -> int:
     """Do what ``flwr supernode register`` does for each key, then what ``flwr run`` does.
 
+    Workers that were registered before and whose keys are not given any more are unregistered.
+
     Parameters
     ----------
     arguments : Sequence[str]
         Name of the SuperLink connection, the app's folder, the run config, public keys.
     """
     connection, app, config, *keys = arguments
+    try:
+        barred = _revoke_others(connection, keys) if keys else []
+    except click.ClickException as error:
+        print(error.format_message())
+        return 1
+    if barred:
+        print(
+            f"the key {barred[0]} was registered with this SuperLink once and then removed: it "
+            "stays barred. Remove the key pair, make a new one with `mll-flower certs --extend`, "
+            "and give it to the hub and the worker"
+        )
+        return 1
     for key in keys:
         code, output = _run_flwr("supernode", "register", key, connection)
         # A hub that is started again has registered its workers before.
@@ -33,6 +48,28 @@ def main(arguments: Sequence[str]) -> int:
     code, output = _run_flwr("run", app, connection, "--run-config", config)
     print(output)
     return code
+
+
+def _revoke_others(connection: str, keys: Sequence[str]) -> list[str]:
+    """Unregister the workers with other keys than these; return those that are barred already."""
+    from flwr.cli.flower_config import read_superlink_connection
+    from flwr.cli.supernode.register import try_load_public_key
+    from flwr.cli.utils import init_http_client_from_connection
+    from flwr.proto.control_pb2 import ListNodesRequest, UnregisterNodeRequest
+    from flwr.supercore.constant import NodeStatus
+
+    given = {try_load_public_key(Path(key)): key for key in keys}
+    barred: list[str] = []
+    client = init_http_client_from_connection(read_superlink_connection(connection))
+    try:
+        for node in client.ListNodes(ListNodesRequest()).nodes_info:
+            if node.status == NodeStatus.UNREGISTERED:
+                barred += [given[node.public_key]] if node.public_key in given else []
+            elif node.public_key not in given:
+                client.UnregisterNode(UnregisterNodeRequest(node_id=node.node_id))
+    finally:
+        client.close()
+    return barred
 
 
 def _run_flwr(*arguments: str) -> tuple[int, str]:

@@ -23,6 +23,8 @@ from mll_flower.processes.process_tree import Processes
 CONNECTION = "mll"
 """Name of the SuperLink in the Flower config that `SuperLink.start` writes."""
 
+_LIST_TIMEOUT = 60.0  # seconds that a SuperLink has to list its runs
+
 
 class SuperLinkFailed(RuntimeError):
     """A SuperLink that ended at once, or does not answer."""
@@ -134,7 +136,16 @@ class SuperLink:
             return None
 
     def _flwr(self, *arguments: str) -> str:
-        """Return the output of one of Flower's commands."""
-        command = ["flwr", *arguments]
-        done = subprocess.run(command, env=self.env, capture_output=True, text=True, check=False)
+        """Return the output of one of Flower's commands; empty if it does not end in time."""
+        try:
+            done = subprocess.run(
+                ["flwr", *arguments],
+                env=self.env,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=_LIST_TIMEOUT,
+            )
+        except subprocess.TimeoutExpired:
+            return ""
         return done.stdout

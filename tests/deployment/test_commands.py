@@ -27,9 +27,13 @@ def network(tmp_path: Path) -> NetworkFile:
 
 def test_a_superlink_has_tls_and_authentication(network: NetworkFile, tmp_path: Path) -> None:
     certs, state = tmp_path / "certs", tmp_path / "state"
-    assert superlink_command(network.hub("a"), state, insecure=False) == [
-        *["flower-superlink", "--host", "127.0.0.1", "--port", "9400"],
+    keys = [tmp_path / "0.pub", tmp_path / "1.pub"]
+    command = superlink_command(network.hub("a"), state, "127.0.0.1:5000", keys, insecure=False)
+    assert command == [
+        *[sys.executable, "-m", "mll_flower.processes.guarded_superlink"],
+        *["--listen", "127.0.0.1:9400", "--host", "127.0.0.1", "--port", "5000"],
         *["--database", f"{state}/superlink.db"],
+        *["--worker-key", str(keys[0]), "--worker-key", str(keys[1])],
         *["--ssl-ca-certfile", f"{certs}/ca.crt"],
         *["--ssl-certfile", f"{certs}/hub-a.crt"],
         *["--ssl-keyfile", f"{certs}/hub-a.key"],
@@ -38,8 +42,10 @@ def test_a_superlink_has_tls_and_authentication(network: NetworkFile, tmp_path: 
 
 
 def test_a_superlink_without_tls_if_asked_for(network: NetworkFile, tmp_path: Path) -> None:
-    assert superlink_command(network.hub("b"), tmp_path, insecure=True) == [
-        *["flower-superlink", "--host", "0.0.0.0", "--port", "9402"],
+    command = superlink_command(network.hub("b"), tmp_path, "127.0.0.1:5000", [], insecure=True)
+    assert command == [
+        *[sys.executable, "-m", "mll_flower.processes.guarded_superlink"],
+        *["--listen", "0.0.0.0:9402", "--host", "127.0.0.1", "--port", "5000"],
         *["--database", f"{tmp_path}/superlink.db"],
         "--insecure",
     ]

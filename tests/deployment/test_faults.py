@@ -7,8 +7,11 @@ hubs have recorded must lead to the same models, to the bit.
 from __future__ import annotations
 
 import itertools
+import os
 import shutil
 import signal
+import stat
+import time
 import tomllib
 from pathlib import Path
 
@@ -234,6 +237,32 @@ def add_hub_x(trial: Deployment, folder: Path) -> NetworkFile:
     network = load_network(path)
     make_certs(network, network.certs, extend=True)
     return network
+
+
+@pytest.mark.parametrize("fault", ["killed", "frozen"])
+def test_a_hub_whose_run_is_dead_ends(tmp_path: Path, fault: str) -> None:
+    """Then systemd starts it again; before, a dead run was taken for one that is slow."""
+    with deployment(tmp_path, {"a": 1}) as trial:
+        trial.hub("a")
+        trial.wait("the hub's app runs", lambda: "pid" in trial.now("a"))
+        if fault == "killed":
+            os.kill(trial.now("a")["pid"], signal.SIGKILL)
+        else:
+            # Flower misses the heartbeats of the run, and ends it.
+            trial.signal("hub-a", signal.SIGSTOP)
+            time.sleep(150.0)
+            trial.signal("hub-a", signal.SIGCONT)
+        process = trial.processes["hub-a"]
+        trial.wait("the hub ends", lambda: process.poll() is not None, 150.0)
+        assert process.returncode == 1
+        assert "hub a: " in (tmp_path / "hub-a.out").read_text()
+        del trial.processes["hub-a"]
+        assert running_in(tmp_path) == []
+        # Nobody else on the machine can read what it has left.
+        for path in (trial.state, trial.state_of("a")):
+            assert stat.S_IMODE(path.stat().st_mode) == 0o700
+        for path in trial.state_of("a").iterdir():
+            assert not stat.S_IMODE(path.stat().st_mode) & 0o077 or path.suffix == ".log", path
 
 
 def test_ctrl_c_ends_everything(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import stat
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from mll_flower.deployment.hub_state import (
     NOW_FILE,
     Phase,
     hub_directory,
+    make_private,
     read_now,
     worker_directory,
     write_now,
@@ -40,3 +42,18 @@ def test_what_a_hub_writes_about_itself_is_read_back(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_read_says_nothing(tmp_path: Path) -> None:
     (tmp_path / NOW_FILE).write_text('{"phase": "trai')
     assert read_now(tmp_path) == {}
+
+
+def test_the_state_is_closed_to_other_users(tmp_path: Path) -> None:
+    folder = tmp_path / "state" / "hub-a"
+    make_private(folder)
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (folder, folder.parent)] == [0o700] * 2
+    # Of an earlier version, which left it open; a folder that is not ours alone stays as it is.
+    folder.parent.chmod(0o755)
+    folder.chmod(0o755)
+    (folder / "superlink.db").touch(0o644)
+    (folder / "flwr").mkdir(0o755)
+    make_private(folder)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert stat.S_IMODE((folder / "superlink.db").stat().st_mode) == 0o600
+    assert stat.S_IMODE(folder.parent.stat().st_mode) == 0o755

@@ -6,15 +6,18 @@ import os
 import socket
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from mll_flower.deployment import sites
 from mll_flower.deployment.certs import make_certs
 from mll_flower.deployment.hub_state import Phase, write_now
 from mll_flower.deployment.network_file import NetworkFileError
+from mll_flower.deployment.silence import longest_silence
 from mll_flower.deployment.sites import HubSite, SiteFailed, WorkerSite
 from mll_flower.processes.process_tree import Ended, Processes
 from mll_flower.processes.superlink import SuperLink
@@ -83,6 +86,64 @@ def test_a_hub_whose_process_has_died(hub: HubSite) -> None:
         hub.phase()
     write_now(hub.folder, {"phase": Phase.FINISHED, "pid": process.pid})
     assert hub.phase() is Phase.FINISHED  # then its process may go
+
+
+def test_a_process_that_nobody_has_waited_for_is_dead(hub: HubSite) -> None:
+    # Flower's SuperExec does not wait for the processes that it starts.
+    process = subprocess.Popen(["true"])
+    try:
+        while psutil.Process(process.pid).status() != psutil.STATUS_ZOMBIE:
+            time.sleep(0.01)
+        write_now(hub.folder, {"phase": Phase.TRAINING, "pid": process.pid})
+        with pytest.raises(SiteFailed, match="hub a: its run has died"):
+            hub.phase()
+    finally:
+        process.wait()
+
+
+@pytest.mark.parametrize("status", [None, "running", "finished:failed"])
+def test_a_run_that_is_silent_for_too_long(
+    hub: HubSite, monkeypatch: pytest.MonkeyPatch, status: str | None
+) -> None:
+    asked: list[SuperLink] = []
+    monkeypatch.setattr(SuperLink, "newest_run_status", lambda link: asked.append(link) or status)
+    clock = 1000.0
+    monkeypatch.setattr(sites.time, "monotonic", lambda: clock)
+    write_now(hub.folder, {"phase": Phase.TRAINING, "pid": os.getpid(), "round": 1})
+    hub.phase()
+    allowed = 2 * hub.network.round_deadline + hub.network.gossip_deadline + 60
+    end = clock + allowed
+    while clock < end - 2:
+        clock += 1
+        hub.phase()
+    assert not asked
+    # A new row, and all is well again.
+    write_now(hub.folder, {"phase": Phase.TRAINING, "pid": os.getpid(), "round": 2})
+    hub.phase()
+    clock += 10_000  # we were frozen ourselves, or the machine slept
+    hub.phase()
+    assert not asked
+
+    def look_for_a_long_time() -> None:
+        nonlocal clock
+        for _ in range(int(3 * allowed)):
+            clock += 1
+            hub.phase()
+
+    with pytest.raises(SiteFailed) as failure:
+        look_for_a_long_time()
+    assert asked
+    if status == "finished:failed":
+        assert "hub a: its run ended as 'finished:failed'; see" in str(failure.value)
+    else:
+        assert "hub a: its run is stuck, training without a word for" in str(failure.value)
+
+
+def test_how_long_a_hub_may_be_silent(hub: HubSite) -> None:
+    network = hub.network
+    for phase in (Phase.STARTING, Phase.WAITING_FOR_WORKERS, Phase.READY):
+        assert longest_silence(network, phase, 300.0) > 300.0 + network.gossip_deadline
+    assert longest_silence(network, Phase.FINISHING, 300.0) == network.gossip_deadline + 60
 
 
 @pytest.mark.parametrize("status", [None, "running", "finished:failed"])

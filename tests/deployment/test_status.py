@@ -51,6 +51,24 @@ def test_the_table(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    "lie",
+    [
+        {"phase": ["[/red]"], "round": {}, "mixing": 10**400, "workers": None, "loss": "[b]"},
+        {"neighbours": ["a"], "phase": "\x1b]0;owned\x07\x1b[2J"},
+        {"neighbours": {"[/red]": 7, "c": {"x": [1]}, "d": "refused: [/red]"}},
+        {"neighbours": "mixed", "loss": float("nan")},
+    ],
+)
+def test_whatever_a_hub_answers_can_be_shown(tmp_path: Path, lie: dict[str, Any]) -> None:
+    network = example_with(tmp_path)
+    screen = io.StringIO()
+    answers = {"a": {"reachable": True, **lie}, "b": BUSY, "c": FRESH}
+    Console(file=screen, width=250).print(status_table(network, answers))
+    assert "\x1b" not in screen.getvalue()
+    assert "\x07" not in screen.getvalue()
+
+
 def test_every_hub_is_asked(tmp_path: Path) -> None:
     ports = free_ports(6)
     changes = [(f"127.0.0.1:{9400 + n}", f"127.0.0.1:{port}") for n, port in enumerate(ports)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import grpc
 import pytest
 
 from mll_flower.deployment.network_file import NetworkFile
-from mll_flower.gossip import PeerSilent, Rejection, Snapshot, wire
+from mll_flower.gossip import PeerSilent, Rejection, Snapshot, grpc_server, wire
 from mll_flower.gossip.grpc_client import GrpcGossip, call, open_channel
 from mll_flower.gossip.grpc_server import SERVICE
 from mll_flower.gossip.tls import TlsFiles
@@ -205,3 +206,40 @@ def test_a_status_call_without_a_server_is_silence(
     with pytest.raises(PeerSilent, match="UNAVAILABLE"):
         call(channel, "Status", b"", 5.0)
     channel.close()
+
+
+def test_idle_connections_neither_fill_the_process_nor_stay(
+    start: Start, ports: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grpc_server, "MAX_CONNECTIONS", 20)
+    monkeypatch.setattr(grpc_server, "HANDSHAKE_SECONDS", 2.0)
+    a, b = start("a"), start("b", "a")
+    publish([a, b])
+    check_models(exchange_all([a, b]), (("a", "b"),))
+    idle = [socket.create_connection(("127.0.0.1", ports["a"])) for _ in range(60)]
+    try:
+        time.sleep(0.5)
+        assert sum(is_closed(connection) for connection in idle) >= 60 - 20
+        # Neighbours that are connected stay so.
+        publish([a, b], mixing=2)
+        check_models(exchange_all([a, b], mixing=2), (("a", "b"),))
+        end = time.monotonic() + 10.0
+        while not all(is_closed(connection) for connection in idle):
+            assert time.monotonic() < end
+            time.sleep(0.1)
+    finally:
+        for connection in idle:
+            connection.close()
+
+
+def is_closed(connection: socket.socket) -> bool:
+    """Return whether the other end has closed a connection."""
+    connection.setblocking(False)
+    try:
+        while connection.recv(1 << 12):
+            pass
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        pass
+    return True

@@ -21,6 +21,8 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
         return (1, "no such file") if "bad.pub" in arguments else (0, "fine")
 
     monkeypatch.setattr(submit, "_run_flwr", run_flwr)
+    # The tests of the guarded SuperLink have this part, on a real one.
+    monkeypatch.setattr(submit, "_revoke_others", lambda connection, keys: [])
     return made
 
 
@@ -44,6 +46,11 @@ def test_no_run_starts_if_a_worker_cannot_be_registered(
     assert "the worker with the key bad.pub cannot be registered:\nno such file" in (
         capsys.readouterr().out
     )
+
+
+def test_a_key_that_cannot_be_read(capsys: pytest.CaptureFixture[str]) -> None:
+    assert submit.main(["mll", "/app", "tau=8", "missing.pub"]) == 1
+    assert "missing.pub" in capsys.readouterr().out
 
 
 def test_flower_s_own_output_and_exit_code() -> None:

@@ -114,10 +114,12 @@ class Fault(Enum):
     WEIGHT_ZERO = auto()
     WEIGHT_NAN = auto()
     DEGREE = auto()
+    DEGREE_HUGE = auto()
     OTHER_RUN = auto()
     REPLAYED = auto()
     OTHER_HUB = auto()
     HUGE = auto()
+    LARGER_THAN_THE_MODEL = auto()
     MORE_THAN_ANNOUNCED = auto()
     CUT_SHORT = auto()
     CHECKSUM = auto()
@@ -136,10 +138,12 @@ REJECTED_AS = {
     Fault.WEIGHT_ZERO: Rejection.WEIGHT,
     Fault.WEIGHT_NAN: Rejection.WEIGHT,
     Fault.DEGREE: Rejection.DEGREE,
+    Fault.DEGREE_HUGE: Rejection.DEGREE,
     Fault.OTHER_RUN: Rejection.RUN,
     Fault.REPLAYED: Rejection.MIXING,
     Fault.OTHER_HUB: Rejection.HUB,
     Fault.HUGE: Rejection.OVERSIZED,
+    Fault.LARGER_THAN_THE_MODEL: Rejection.OVERSIZED,
     Fault.MORE_THAN_ANNOUNCED: Rejection.OVERSIZED,
     Fault.CUT_SHORT: Rejection.CHECKSUM,
     Fault.CHECKSUM: Rejection.CHECKSUM,
@@ -160,6 +164,7 @@ _FIELD_FAULTS: dict[Fault, dict[str, Any]] = {
     Fault.WEIGHT_ZERO: {"weight": 0.0},
     Fault.WEIGHT_NAN: {"weight": float("nan")},
     Fault.DEGREE: {"degree": 0},
+    Fault.DEGREE_HUGE: {"degree": 10**400},
     Fault.OTHER_RUN: {"run": "last-week"},
     Fault.REPLAYED: {"mixing": 0},
     Fault.OTHER_HUB: {"hub": "a"},
@@ -189,6 +194,9 @@ class FaultyGossip(GrpcGossip):
         fields = wire.parse(header)
         if fault is Fault.HUGE:
             fields["bytes"] = 1 << 40
+        elif fault is Fault.LARGER_THAN_THE_MODEL:
+            fields["bytes"] += 1 << 20
+            chunks.append(bytes(1 << 20))
         elif fault is Fault.MORE_THAN_ANNOUNCED:
             fields["bytes"] -= 1
         elif fault is Fault.CUT_SHORT:
