@@ -1,9 +1,9 @@
 """The command line: ``mll-flower COMMAND``.
 
 Each command is a function in a module of this package: `run` simulates a run, `network` describes
-a network, `results` plots, compares and reports runs, `deploy` runs a network of real hubs. The
-modules import torch, ray, matplotlib and the like inside their functions, so that
-``mll-flower --help`` stays fast.
+a network, `results` plots, compares and reports runs, `deploy` runs a network of real hubs,
+`supernode` runs Flower's SuperNode with warm workers. The modules import torch, ray, matplotlib and
+the like inside their functions, so that ``mll-flower --help`` stays fast.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rich.console import Console
 from typer.core import TyperGroup
 
 from mll_flower import __version__
-from mll_flower.cli import deploy, network, results, run
+from mll_flower.cli import deploy, network, results, run, supernode
 
 
 class Commands(TyperGroup):
@@ -77,3 +77,4 @@ app.command("plot")(results.plot)
 app.command("compare")(results.compare)
 app.command("report")(results.report)
 deploy.register(app)
+supernode.register(app)

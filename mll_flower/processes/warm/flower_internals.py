@@ -85,6 +85,11 @@ TOUCHED: tuple[Touched, ...] = (
         "InMemoryNodeState.finish_task",
         "self task_id sub_status details",
     ),
+    Touched(
+        "flwr.supernode.nodestate.in_memory_nodestate",
+        "InMemoryNodeState.record_message_processing_end",
+        "self message_id",
+    ),
     Touched("flwr.supernode.cli", "flower_supernode", ""),
     # Replaced in SuperExec's loop, to give it an executor of ours.
     Touched(
@@ -123,15 +128,16 @@ TOUCHED: tuple[Touched, ...] = (
 """All of it."""
 
 
-def differences(touched: Sequence[Touched] = TOUCHED) -> list[str]:
+def differences(touched: Sequence[Touched] | None = None) -> list[str]:
     """Return what the installed Flower has otherwise than expected, one text per name.
 
     Parameters
     ----------
-    touched : Sequence[Touched]
-        What is looked at.
+    touched : Sequence[Touched], optional
+        What is looked at; all of it if not given.
     """
-    return [text for one in touched if (text := _difference(one)) is not None]
+    looked_at = TOUCHED if touched is None else touched
+    return [text for one in looked_at if (text := _difference(one)) is not None]
 
 
 def warning(found: Sequence[str]) -> str:

@@ -33,7 +33,7 @@ flower: Any = _start_client_internal  # whose private names are used and replace
 _SOON = 0.1  # seconds until the next look for a message, at first
 _SHARE = 0.1  # later: this share of the time since the last message
 _LISTEN = 0.1  # seconds between looks for a reply of which nobody has told
-_GRACE = 2.0  # seconds that a ClientApp is given after its message's time
+_MARGIN = 1.0  # seconds before the end of its message's time at which a ClientApp is late
 _ENDING = 10.0  # seconds that its process may take for the rest after the reply
 _KEPT = 100  # finished tasks that Flower may remember
 
@@ -114,7 +114,7 @@ class MainLoop:
         # One after another within a run: each message finds the context that the last one left.
         while run in self._working:
             self._attend(_LISTEN)
-        self._working[run] = _Work(message, time.monotonic() + _seconds_left(message) + _GRACE)
+        self._working[run] = _Work(message, time.monotonic() + _seconds_given(message))
         self.executor.tell(TASK)
         while sum(not work.replied for work in self._working.values()) >= self.parallel:
             self._attend(_LISTEN)
@@ -209,6 +209,7 @@ class MainLoop:
                 box.state.delete_messages(message_ids=[reply.metadata.message_id])
                 box.object_store.delete(reply.metadata.message_id)
         box.object_store.delete(original)
+        box.state.record_message_processing_end(original)
         error = Error(ErrorCode.CLIENT_APP_CRASHED, f"The ClientApp gave no reply: {why}")
         flower._insert_message(Message(error, reply_to=work.message), box.state, box.object_store)
 
@@ -232,11 +233,14 @@ def _is_complete(reply: Message, store: Any) -> bool:
     return all(store.get(part.object_id) for part in flower.iterate_object_tree(tree))
 
 
-def _seconds_left(message: Message) -> float:
-    """Return how long a message is valid; its whole time if the sender's clock is off."""
-    age = time.time() - message.metadata.created_at
+def _seconds_given(message: Message) -> float:
+    """Return how long a ClientApp may work on a message that has just come.
+
+    By our clock alone: the sender's may differ. A little less than the message is valid, as later
+    not even an error reply is passed on.
+    """
     ttl = message.metadata.ttl
-    return ttl - age if 0 <= age < ttl else ttl
+    return ttl - min(_MARGIN, 0.1 * ttl)
 
 
 def _forget_finished_tasks(state: Any) -> None:

@@ -17,6 +17,8 @@ from mll_flower.processes.warm.parent_death import PARENT, die_with_parent
 from mll_flower.processes.warm.settings import WarmSettings
 from mll_flower.processes.warm.watchdog import Watchdog, end_for_restart
 
+_MODULE = "mll_flower.processes.warm.supernode"
+
 
 def supernode_words(settings: WarmSettings, arguments: Sequence[str]) -> list[str]:
     """Return the command of a SuperNode.
@@ -28,7 +30,7 @@ def supernode_words(settings: WarmSettings, arguments: Sequence[str]) -> list[st
     arguments : Sequence[str]
         The arguments of ``flower-supernode``.
     """
-    return [sys.executable, "-m", __spec__.name, *settings.words(), *arguments]
+    return [sys.executable, "-m", _MODULE, *settings.words(), *arguments]
 
 
 def main(words: Sequence[str]) -> None:
