@@ -19,6 +19,9 @@ from flwr.supercore.fab import Fab
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.grid import HttpGrid
 from flwr.superlink.main import create_app
+from starlette.middleware.base import BaseHTTPMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
 
 from mll_flower.processes.flower_environment import free_port
 
@@ -71,7 +74,7 @@ def query(message, context):
         time.sleep(order["seconds"])
     about = {
         "pid": os.getpid(), "version": VERSION, "count": state["n"],
-        "modules": [name for name in ("torch", "numpy", "colorsys") if name in sys.modules],
+        "modules": [name for name in ("torch", "numpy", "mailbox") if name in sys.modules],
         "mll": getattr(sys.modules.get("mll_flower"), "__file__", None) or "",
         "begun": time.time(),
     }
@@ -143,10 +146,12 @@ class InProcessSuperLink:
     """Flower's SuperLink, without TLS, on a port of its own; a context manager."""
 
     def __init__(self) -> None:
+        self.broken = "nothing"  # requests with this in their path are answered with status 500
         app = create_app()
         self.state: Any = app.state.linkstate_factory.state()
         self.address = f"127.0.0.1:{free_port()}"
         host, _, port = self.address.partition(":")
+        app.add_middleware(BaseHTTPMiddleware, dispatch=self._break)
         config = uvicorn.Config(app, host=host, port=int(port), log_level="warning")
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._server.run)
@@ -161,15 +166,29 @@ class InProcessSuperLink:
         self._server.should_exit = True
         self._thread.join()
 
-    def run(self, app: str = APP, **files: str) -> Run:
-        """Begin a run of an app, given as the text of its module."""
-        return Run(self, {"obedient/app.py": app, **files})
+    async def _break(self, request: Request, call_next: Any) -> Response:
+        if self.broken in request.url.path:
+            return Response(status_code=500)
+        answer: Response = await call_next(request)
+        return answer
+
+    def run(self, app: str = APP, files: Mapping[str, str] | None = None) -> Run:
+        """Begin a run of an app, given as the text of its module, with further files."""
+        return Run(self, {"obedient/app.py": app, **(files or {})})
+
+    def online(self) -> list[int]:
+        """Return the ids of the SuperNodes that are online."""
+        return [node.node_id for node in self.state.get_node_info(statuses=["online"])]
+
+    def forget(self, node: int) -> None:
+        """Treat a node as one that has left: a killed one stays online for a minute."""
+        self.state.deactivate_node(node)
 
     def wait_for_nodes(self, count: int, timeout: float = 60.0) -> list[int]:
         """Wait until so many SuperNodes are online; return their ids."""
         end = time.monotonic() + timeout
         while True:
-            online = [n.node_id for n in self.state.get_node_info(statuses=["online"])]
+            online = self.online()
             if len(online) == count:
                 return sorted(online)
             assert time.monotonic() < end, f"{len(online)} of {count} nodes within {timeout:g} s"
