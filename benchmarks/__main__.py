@@ -5,7 +5,7 @@ Takes about half an hour on two cores that are otherwise idle.
 
 from __future__ import annotations
 
-from benchmarks import averaging, gossip, rates, scaling, simulation
+from benchmarks import averaging, deployment, gossip, rates, scaling, simulation
 from benchmarks.report import options
 
 
@@ -20,6 +20,7 @@ def main() -> None:
     simulation.main([*repeated, *data, "--paper"])
     scaling.main([*common, *data])
     gossip.main([*common])
+    deployment.main([*common])
 
 
 if __name__ == "__main__":

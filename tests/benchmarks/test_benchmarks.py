@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord
 
-from benchmarks import averaging, gossip, rates, report, scaling, simulation
+from benchmarks import averaging, deployment, gossip, rates, report, scaling, simulation
 from benchmarks.loops import step_operations
 
 NO_DATA = ["--data-dir", "no such folder"]
@@ -69,6 +69,12 @@ def test_averages_that_differ_are_found() -> None:
 def test_gossip(docs: Path) -> None:
     gossip.main(["--quick", "--docs", str(docs)])
     check(docs, "gossip", "CNN, 110 thousand, 2 hubs")
+
+
+@pytest.mark.slow
+def test_deployment(docs: Path) -> None:
+    deployment.main(["--quick", "--docs", str(docs)])
+    check(docs, "deployment", f"| {deployment.STOCK} |", f"| {deployment.WARM} |", "times the CPU")
 
 
 def test_scaling(docs: Path) -> None:

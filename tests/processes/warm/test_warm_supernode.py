@@ -5,14 +5,13 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import psutil
 import pytest
 
 from mll_flower.processes.process_tree import is_alive
-from tests.support.supernode import QUICK, SuperNode, wait_for
 from tests.support.superlink import APP, InProcessSuperLink, Run
+from tests.support.supernode import QUICK, SuperNode, wait_for
 
 pytestmark = pytest.mark.timeout(180)
 
