@@ -57,7 +57,7 @@ class _Outbox:
     object_store: Any
     send: Any
     push_object: Any
-    incomplete: list[Message] = field(default_factory=list)
+    replies: list[Message] = field(default_factory=list)
 
 
 class MainLoop:
@@ -91,7 +91,9 @@ class MainLoop:
         # A message that is found while its arrays are still being sent: not 1 s until the next try.
         flower.pull_objects = partial(flower.pull_objects, initial_backoff=0.05, backoff_cap=1.0)
 
-    def pull(self, *, receive: Callable[[], Any], **rest: Any) -> int | None:
+    def pull(
+        self, *, receive: Callable[[], Any], pull_object: Callable[..., Any], **rest: Any
+    ) -> int | None:
         """Do what Flower does, and remember the message: it may have to be answered for."""
 
         def remembering() -> Any:
@@ -101,7 +103,9 @@ class MainLoop:
 
         self._pulled = None
         with self.watchdog.exchange():
-            run: int | None = self._pull_and_store_message(receive=remembering, **rest)
+            run: int | None = self._pull_and_store_message(
+                receive=remembering, pull_object=self.watchdog.part(pull_object), **rest
+            )
         return run
 
     def push(self, *, state: Any, object_store: Any, send: Any, push_object: Any) -> None:
@@ -128,12 +132,19 @@ class MainLoop:
             self._attend(left)
 
     def _attend(self, seconds: float) -> None:
-        """Send replies, hear the executor; if there is nothing, wait for it some seconds."""
-        for said in self.executor.hear():
+        """Send replies and hear the executor; if there is nothing, wait for it some seconds."""
+        ended = [run for run, work in self._working.items() if work.done]
+        # Replies first: when one is here, the executor has said that its task was started.
+        self._collect_replies()
+        heard = self.executor.hear()
+        for said in heard:
             self._hear(*said)
-        if self._send_replies() or self._end_overdue():
-            return
-        self.executor.wait(min(seconds, _LISTEN) if self._working else seconds)
+        sent = self._send_replies()
+        for run in ended:
+            if run in self._working:
+                self._fail(run, "its process has ended the task without a reply")
+        if not (heard or sent or ended or self._end_overdue()):
+            self.executor.wait(min(seconds, _LISTEN) if self._working else seconds)
 
     def _hear(self, word: str, run: int = 0, task: int = 0, why: str = "") -> None:
         if word == GONE:
@@ -147,28 +158,34 @@ class MainLoop:
             work.task = task
         elif word == FAILED:
             self._fail(run, why)
-        elif word == DONE:
-            work.done = True
-            self._send_replies()
-            if run in self._working:
-                self._fail(run, "its process has ended the task without a reply")
+        elif work.replied:
+            del self._working[run]
+        else:
+            work.done = word == DONE
+
+    def _collect_replies(self) -> None:
+        if self._outbox is not None:
+            new = self._outbox.state.get_messages_legacy(is_reply=True)
+            self._outbox.replies.extend(new)
 
     def _send_replies(self) -> bool:
         """Send the replies that are complete; return whether there were any."""
         box = self._outbox
         if box is None:
             return False
-        box.incomplete += box.state.get_messages_legacy(is_reply=True)
-        complete = [reply for reply in box.incomplete if _is_complete(reply, box.object_store)]
+        complete: list[Message] = []
+        incomplete: list[Message] = []
+        for reply in box.replies:
+            (complete if _is_complete(reply, box.object_store) else incomplete).append(reply)
+        box.replies = incomplete
         if not complete:
             return False
-        box.incomplete = [reply for reply in box.incomplete if reply not in complete]
         with self.watchdog.exchange():
             self._push_messages(
                 state=_Instead(box.state, get_messages_legacy=lambda **_: complete),
                 object_store=box.object_store,
                 send=box.send,
-                push_object=box.push_object,
+                push_object=self.watchdog.part(box.push_object),
             )
         self._active = time.monotonic()
         for reply in complete:
@@ -203,11 +220,11 @@ class MainLoop:
             return
         print(f"The ClientApp of run {run} gave no reply: {why}", flush=True)
         original = work.message.metadata.message_id
-        for reply in list(box.incomplete):
-            if reply.metadata.reply_to_message_id == original:
-                box.incomplete.remove(reply)
-                box.state.delete_messages(message_ids=[reply.metadata.message_id])
-                box.object_store.delete(reply.metadata.message_id)
+        parts = [r for r in box.replies if r.metadata.reply_to_message_id == original]
+        box.replies = [r for r in box.replies if r.metadata.reply_to_message_id != original]
+        for reply in parts:  # sent in part when the process ended
+            box.state.delete_messages(message_ids=[reply.metadata.message_id])
+            box.object_store.delete(reply.metadata.message_id)
         box.object_store.delete(original)
         box.state.record_message_processing_end(original)
         error = Error(ErrorCode.CLIENT_APP_CRASHED, f"The ClientApp gave no reply: {why}")

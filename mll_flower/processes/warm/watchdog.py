@@ -13,12 +13,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 AGAIN = 75
 """Exit code of a SuperNode that shall be started again (EX_TEMPFAIL)."""
 
-PATIENCE = 120.0
-"""Seconds that one exchange with the SuperLink may take while the SuperLink can be reached."""
+PATIENCE = 180.0
+"""Seconds that a part of an exchange with the SuperLink may take while that can be reached."""
 
 _LOOK = 2.0  # seconds between two looks
 
@@ -31,7 +32,7 @@ class Watchdog:
     superlink : str
         ``host:port`` of the SuperLink.
     patience : float
-        Seconds that one exchange with it may take.
+        Seconds that one part of an exchange with it may take.
     end : callable, optional
         Called with the reason; ends the process if not given.
     """
@@ -66,6 +67,17 @@ class Watchdog:
             yield
         finally:
             self._since = None
+
+    def part(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        """Wrap a call of which an exchange has many: with each, there is time for the next."""
+
+        def wrapped(*arguments: Any) -> Any:
+            result = call(*arguments)
+            if self._since is not None:
+                self._since = time.monotonic()
+            return result
+
+        return wrapped
 
     def _watch(self) -> None:
         while True:

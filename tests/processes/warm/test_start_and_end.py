@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from mll_flower.processes.warm.executor import GROWTH
 from mll_flower.processes.warm.parent_death import PARENT
 from mll_flower.processes.warm.settings import WarmSettings
 from mll_flower.processes.warm.supernode import supernode_words
@@ -34,7 +35,9 @@ def superlink() -> Iterator[InProcessSuperLink]:
         yield superlink
 
 
-@pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "kind", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGKILL]
+)
 def test_nothing_is_left_behind(
     superlink: InProcessSuperLink, tmp_path: Path, kind: signal.Signals
 ) -> None:
@@ -50,6 +53,7 @@ def test_nothing_is_left_behind(
     superlink.forget(node)
 
 
+@pytest.mark.slow
 def test_processes_that_begin_from_nothing(superlink: InProcessSuperLink, tmp_path: Path) -> None:
     with SuperNode(tmp_path, superlink, (*QUICK, "--start-method", "spawn")) as supernode:
         [node] = superlink.wait_for_nodes(1)
@@ -66,6 +70,23 @@ def test_processes_that_begin_from_nothing(superlink: InProcessSuperLink, tmp_pa
     superlink.forget(node)
 
 
+@pytest.mark.slow
+def test_a_process_that_has_grown_is_replaced(
+    superlink: InProcessSuperLink, tmp_path: Path
+) -> None:
+    with SuperNode(tmp_path, superlink):
+        [node] = superlink.wait_for_nodes(1)
+        run = superlink.run()
+        first = run.ask(node)
+        leaking = run.ask(node, "leak", megabytes=1000 * GROWTH + 100, seconds=0.0)
+        assert leaking["pid"] == first["pid"]  # it has replied; there is no limit
+        after = run.ask(node)
+        assert after["pid"] != first["pid"]
+        assert after["count"] == 3
+    superlink.forget(node)
+
+
+@pytest.mark.slow
 def test_another_flower_runs_as_it_is(superlink: InProcessSuperLink, tmp_path: Path) -> None:
     command = [sys.executable, "-c", ANOTHER_FLOWER]
     with SuperNode(tmp_path, superlink, QUICK, command) as supernode:

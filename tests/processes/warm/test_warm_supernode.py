@@ -63,7 +63,7 @@ def test_one_process_answers_message_after_message(
     [
         ("raise", "as it was told"),
         ("exit", "it ended with SystemExit(3)"),
-        ("_exit", "its process has ended with code 4"),
+        pytest.param("_exit", "its process has ended with code 4", marks=pytest.mark.slow),
         ("segfault", "its process has ended by signal 11"),
         ("kill", "its process has ended by signal 9"),
     ],
@@ -80,7 +80,7 @@ def test_a_fault_gives_an_error_at_once_and_a_fresh_process(
     assert after["count"] == (3 if do == "raise" else 2)
 
 
-@pytest.mark.parametrize("do", ["sleep", "hold"])
+@pytest.mark.parametrize("do", [pytest.param("sleep", marks=pytest.mark.slow), "hold"])
 def test_a_process_that_hangs_past_its_message_s_time(run: Run, node: int, do: str) -> None:
     before = run.ask(node)
     run.error(node, do, SOON, ttl=3.0, seconds=600)
@@ -141,7 +141,9 @@ def test_messages_of_one_run_are_worked_on_one_after_another(run: Run, node: int
     assert sorted(reply["count"] for reply in replies) == [1, 2, 3]
 
 
-@pytest.mark.parametrize("what", ["warm.superexec", "forkserver"])
+@pytest.mark.parametrize(
+    "what", ["warm.superexec", pytest.param("forkserver", marks=pytest.mark.slow)]
+)
 def test_the_death_of_a_process_in_between(
     run: Run, node: int, supernode: SuperNode, what: str
 ) -> None:

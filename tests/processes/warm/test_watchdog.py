@@ -63,6 +63,9 @@ def test_patience_while_nobody_listens_and_with_short_exchanges(listener: socket
     for _ in range(5):
         with quiet.exchange():
             threading.Event().wait(0.05)
+    with quiet.exchange():
+        for _ in range(5):
+            quiet.part(threading.Event().wait)(0.05)
     listener.close()
     alone = Watchdog(f"127.0.0.1:{port}", 0.05, reasons.append)
     alone.start()
