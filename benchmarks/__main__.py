@@ -5,7 +5,16 @@ Takes about half an hour on two cores that are otherwise idle.
 
 from __future__ import annotations
 
-from benchmarks import averaging, gossip, large_models, rates, scaling, simulation, steps
+from benchmarks import (
+    averaging,
+    deployment,
+    gossip,
+    large_models,
+    rates,
+    scaling,
+    simulation,
+    steps,
+)
 from benchmarks.report import options
 
 
@@ -24,6 +33,7 @@ def main() -> None:
     simulation.main([*repeated, *data, "--paper"])
     scaling.main([*common, *data])
     gossip.main([*common])
+    deployment.main([*common])
 
 
 if __name__ == "__main__":

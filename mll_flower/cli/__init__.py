@@ -2,9 +2,9 @@
 
 Each command is a function in a module of this package: `run` simulates a run, `network` describes
 a network, `results` plots, compares and reports runs, `deploy` runs a network of real hubs, `logs`
-shows what they write, `flower_app` writes the built-in app for Flower's own commands. The modules
-import torch, ray, matplotlib and the like inside their functions, so that ``mll-flower --help``
-stays fast.
+shows what they write, `supernode` runs Flower's SuperNode with warm workers, `flower_app` writes
+the built-in app for Flower's own commands. The modules import torch, ray, matplotlib and the like
+inside their functions, so that ``mll-flower --help`` stays fast.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rich.console import Console
 from typer.core import TyperGroup
 
 from mll_flower import __version__
-from mll_flower.cli import deploy, flower_app, logs, network, results, run
+from mll_flower.cli import deploy, flower_app, logs, network, results, run, supernode
 from mll_flower.extras import explain
 
 
@@ -83,3 +83,4 @@ app.command("report")(results.report)
 app.command("app")(flower_app.write)
 deploy.register(app)
 app.command("logs")(logs.logs)
+supernode.register(app)

@@ -22,6 +22,8 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from mll_flower.cli.warm_options import Cold, MaxMemory, Preload, StartMethod
+
 if TYPE_CHECKING:
     from mll_flower.deployment.network_entries import NetworkFile
 
@@ -164,6 +166,10 @@ def worker(
     state: State = None,
     insecure: Insecure = False,
     quiet: Quiet = False,
+    cold: Cold = False,
+    start_method: StartMethod = "fork",
+    preload: Preload = "numpy,torch",
+    max_memory: MaxMemory = None,
 ) -> None:
     """Run one worker: its SuperNode, started again whenever it ends, until it is stopped.
 
@@ -172,12 +178,15 @@ def worker(
     from mll_flower.deployment.run_config import own_node_config
     from mll_flower.deployment.sites import WorkerSite
     from mll_flower.processes.process_tree import Processes
+    from mll_flower.processes.warm.settings import WarmSettings, module_names
 
     deployment = _load(network)
     _warn_if(insecure)
     own = own_node_config(deployment, node_config)
+    settings = WarmSettings(cold, start_method, module_names(preload), max_memory)
     with _stop_on_signals() as stop, Processes() as processes:
-        site = WorkerSite(deployment, hub, number, processes, _say, state, insecure, quiet, own)
+        place = (deployment, hub, number, processes, _say, state)
+        site = WorkerSite(*place, insecure, quiet, own, settings)
         site.start()
         while not stop.wait(0.5):
             for ended in processes.ended():
@@ -187,7 +196,11 @@ def worker(
 
 
 def up(
-    network: NetworkPath, app: AppFolder = None, state: State = None, insecure: Insecure = False
+    network: NetworkPath,
+    app: AppFolder = None,
+    state: State = None,
+    insecure: Insecure = False,
+    cold: Cold = False,
 ) -> None:
     """Run a whole network on this machine, each hub and worker in real processes.
 
@@ -195,11 +208,14 @@ def up(
     """
     from mll_flower.deployment.whole_network import run_whole_network
     from mll_flower.processes.process_tree import Processes
+    from mll_flower.processes.warm.settings import WarmSettings
 
     deployment = _load(network, app)
     _warn_if(insecure)
     with _stop_on_signals() as stop, Processes() as processes:
-        good = run_whole_network(deployment, processes, stop, _say, _say_failure, state, insecure)
+        good = run_whole_network(
+            *(deployment, processes, stop, _say, _say_failure, state, insecure), WarmSettings(cold)
+        )
     if not good:
         raise typer.Exit(1)
 

@@ -22,6 +22,8 @@ from mll_flower.deployment.network_entries import (
 from mll_flower.processes.config_pairs import config_pairs
 from mll_flower.processes.flower_environment import flower_environment
 from mll_flower.processes.superlink import CONNECTION
+from mll_flower.processes.warm.settings import WarmSettings
+from mll_flower.processes.warm.supernode import supernode_words
 
 
 def deployment_environment(home: Path) -> dict[str, str]:
@@ -74,6 +76,7 @@ def supernode_command(
     port: int,
     node_config: Mapping[str, Value],
     insecure: bool,
+    settings: WarmSettings | None = None,
 ) -> list[str]:
     """Return the command of a worker's SuperNode.
 
@@ -89,14 +92,18 @@ def supernode_command(
         Its node config.
     insecure : bool
         Without TLS and authentication.
+    settings : WarmSettings, optional
+        How its ClientApp is run.
     """
-    command = ["flower-supernode", "--superlink", network.hub(hub).superlink]
-    command += ["--host", "127.0.0.1", "--port", str(port)]
-    command += ["--node-config", config_pairs(node_config)]
+    words = ["--superlink", network.hub(hub).superlink]
+    words += ["--host", "127.0.0.1", "--port", str(port)]
+    words += ["--node-config", config_pairs(node_config)]
     if insecure:
-        return [*command, "--insecure"]
-    ca, key = worker_credentials(network, hub, number)
-    return [*command, "--root-certificates", str(ca), "--auth-supernode-private-key", str(key)]
+        words += ["--insecure"]
+    else:
+        ca, key = worker_credentials(network, hub, number)
+        words += ["--root-certificates", str(ca), "--auth-supernode-private-key", str(key)]
+    return supernode_words(settings or WarmSettings(), words)
 
 
 def submit_command(app: Path, config: Mapping[str, Value], keys: Sequence[Path]) -> list[str]:

@@ -66,7 +66,7 @@ q = 2
 slot = 0.5               # seconds; a worker takes at most one step per slot
 rounds = 6               # or slots = 60
 
-# A round ends when all workers have answered, or when its time is up. In each round, starting
+# A round ends when all workers have answered, or when its time is up. In the first round, starting
 # a worker takes some seconds of one core: six workers on two cores take about 25 s.
 round-deadline = 60      # seconds; at least tau * slot
 gossip-deadline = 120    # seconds that a hub waits for its neighbours at a mixing

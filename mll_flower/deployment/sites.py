@@ -6,6 +6,7 @@ are over has failed: `SiteFailed` says why.
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import threading
@@ -49,6 +50,8 @@ from mll_flower.extras import require
 from mll_flower.processes.flower_environment import app_directory, free_port
 from mll_flower.processes.process_tree import Ended, Processes, is_alive
 from mll_flower.processes.superlink import SuperLink, SuperLinkFailed
+from mll_flower.processes.warm.parent_death import PARENT
+from mll_flower.processes.warm.settings import WarmSettings
 from mll_flower.training.own_work import try_own_work
 
 START_TIMEOUT = 90.0
@@ -246,6 +249,8 @@ class WorkerSite:
         Given lines for the operator.
     node_config : Mapping, optional
         More node config, such as ``dataset`` and ``data-dir`` of the worker's own data.
+    settings : WarmSettings, optional
+        How its ClientApp is run.
     """
 
     def __init__(
@@ -259,7 +264,9 @@ class WorkerSite:
         insecure: bool = False,
         quiet: bool = True,
         node_config: Mapping[str, Value] | None = None,
+        settings: WarmSettings | None = None,
     ) -> None:
+        self.settings = settings or WarmSettings()
         self.node_config = {**worker_node_config(network, hub, number), **(node_config or {})}
         check_credentials(network, worker_credentials(network, hub, number), insecure)
         self.network, self.hub, self.number = network, hub, number
@@ -271,10 +278,10 @@ class WorkerSite:
 
     def start(self) -> None:
         """Start the SuperNode."""
-        command = supernode_command(
-            self.network, self.hub, self.number, free_port(), self.node_config, self.insecure
-        )
-        env = deployment_environment(self.folder / FLOWER_HOME)
+        place = (self.network, self.hub, self.number, free_port())
+        command = supernode_command(*place, self.node_config, self.insecure, self.settings)
+        # With us it ends, even if we are killed.
+        env = {**deployment_environment(self.folder / FLOWER_HOME), PARENT: str(os.getpid())}
         self.processes.start(self.name, command, env, self._log)
 
     def plan_restart(self, ended: Ended) -> None:

@@ -16,6 +16,7 @@ from mll_flower.deployment.network_entries import NetworkFile
 from mll_flower.deployment.run_config import own_node_config
 from mll_flower.deployment.sites import HubSite, SiteFailed, WorkerSite
 from mll_flower.processes.process_tree import Processes
+from mll_flower.processes.warm.settings import WarmSettings
 
 Say = Callable[[str], None]
 
@@ -28,6 +29,7 @@ def run_whole_network(
     say_failure: Say,
     state: Path | None = None,
     insecure: bool = False,
+    settings: WarmSettings | None = None,
 ) -> bool:
     """Start all hubs and workers and wait until every hub has ended; return whether all finished.
 
@@ -45,11 +47,17 @@ def run_whole_network(
         Where state is kept; ``state`` beside the network file if not given.
     insecure : bool
         Without TLS.
+    settings : WarmSettings, optional
+        How the workers' ClientApps are run.
     """
     hubs = [HubSite(network, entry.id, processes, stop, state, insecure) for entry in network.hubs]
     own = own_node_config(network)
     workers = [
-        WorkerSite(network, entry.id, n, processes, say, state, insecure, node_config=own)
+        WorkerSite(
+            *(network, entry.id, n, processes, say, state, insecure),
+            node_config=own,
+            settings=settings,
+        )
         for entry in network.hubs
         for n in range(entry.workers)
     ]

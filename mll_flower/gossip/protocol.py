@@ -161,6 +161,7 @@ class Gossip(ABC):
     def update_status(self, **more: Any) -> None:
         """Add to what this hub reports of itself."""
         self._status = {**self._status, **more}
+
     def agree_on(self, **terms: bool | int | float | str) -> None:
         """Add to what the hubs of the run must agree on."""
         self.terms = {**self.terms, **{key.replace("_", " "): v for key, v in terms.items()}}

@@ -11,7 +11,17 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord
 
-from benchmarks import averaging, gossip, large_models, rates, report, scaling, simulation, steps
+from benchmarks import (
+    averaging,
+    deployment,
+    gossip,
+    large_models,
+    rates,
+    report,
+    scaling,
+    simulation,
+    steps,
+)
 from benchmarks.loops import step_operations
 
 NO_DATA = ["--data-dir", "no such folder"]
@@ -79,6 +89,12 @@ def test_averages_that_differ_are_found() -> None:
 def test_gossip(docs: Path) -> None:
     gossip.main(["--quick", "--docs", str(docs)])
     check(docs, "gossip", "CNN, 110 thousand, 2 hubs")
+
+
+@pytest.mark.slow
+def test_deployment(docs: Path) -> None:
+    deployment.main(["--quick", "--docs", str(docs)])
+    check(docs, "deployment", f"| {deployment.STOCK} |", f"| {deployment.WARM} |", "times the CPU")
 
 
 def test_scaling(docs: Path) -> None:

@@ -68,6 +68,7 @@ def test_status_as_json_and_as_a_table(tmp_path: Path) -> None:
         (["hub", "--id", "x"], "hub 'x' does not exist; the hubs are a, b, c"),
         (["worker", "--hub", "b", "--number", "7"], "no number 7"),
         (["worker", "--hub", "b", "--number", "0", "--node-config", "x"], "write pairs"),
+        (["worker", "--hub", "b", "--number", "0", "--insecure", "--preload", "a b"], "'a b'"),
         (["certs", "--days", "0"], "days=0"),
     ],
 )

@@ -16,6 +16,7 @@ from mll_flower.deployment.commands import (
     worker_node_config,
 )
 from mll_flower.deployment.network_file import NetworkFile, NetworkFileError
+from mll_flower.processes.warm.settings import WarmSettings
 from tests.support.deployment import example_with
 
 
@@ -55,7 +56,8 @@ def test_a_supernode_has_tls_and_its_key(network: NetworkFile, tmp_path: Path) -
     config = {"partition-id": 3, "data-dir": "/my data"}
     certs = tmp_path / "certs"
     assert supernode_command(network, "b", 1, 9999, config, insecure=False) == [
-        *["flower-supernode", "--superlink", "127.0.0.1:9402"],
+        *[sys.executable, "-m", "mll_flower.processes.warm.supernode", *WarmSettings().words()],
+        *["--superlink", "127.0.0.1:9402"],
         *["--host", "127.0.0.1", "--port", "9999"],
         *["--node-config", 'partition-id=3 data-dir="/my data"'],
         *["--root-certificates", f"{certs}/ca.crt"],
@@ -63,9 +65,11 @@ def test_a_supernode_has_tls_and_its_key(network: NetworkFile, tmp_path: Path) -
     ]
 
 
-def test_a_supernode_without_tls_if_asked_for(network: NetworkFile) -> None:
-    assert supernode_command(network, "a", 0, 9999, {}, insecure=True) == [
-        *["flower-supernode", "--superlink", "127.0.0.1:9400"],
+def test_a_supernode_without_tls_and_cold_if_asked_for(network: NetworkFile) -> None:
+    cold = WarmSettings(cold=True)
+    assert supernode_command(network, "a", 0, 9999, {}, insecure=True, settings=cold) == [
+        *[sys.executable, "-m", "mll_flower.processes.warm.supernode", "--cold", "--"],
+        *["--superlink", "127.0.0.1:9400"],
         *["--host", "127.0.0.1", "--port", "9999"],
         *["--node-config", ""],
         "--insecure",

@@ -26,9 +26,11 @@ pytestmark = pytest.mark.timeout(600)
 TAU, Q, ROUNDS, HUBS = 10, 2, 4, ("a", "b", "c")
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Deployment:
-    """A run that is over, with its files."""
+@pytest.fixture(scope="module", params=["warm", pytest.param("cold", marks=pytest.mark.slow)])
+def finished(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Deployment:
+    """A run that is over, with its files; with warm workers, and as Flower runs them."""
     with Deployment(
         tmp_path_factory.mktemp("e2e"),
         hubs=dict.fromkeys(HUBS, 2),
@@ -41,7 +43,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Deployment:
         round_deadline=90.0,  # nobody is late; a round ends when all have answered
         gossip_deadline=60.0,
     ) as deployment:
-        deployment.run("up", "up", str(deployment.path))
+        cold = ["--cold"] if request.param == "cold" else []
+        deployment.run("up", "up", str(deployment.path), *cold)
         process = deployment.processes["up"]
         deployment.wait("the network ends", lambda: process.poll() is not None, 540.0)
         assert process.returncode == 0, deployment.report()

@@ -170,6 +170,8 @@ def unknown(words: list[str]) -> list[str]:
     command = group.commands.get(names[0]) if names else group
     if command is None:
         return names[:1]
+    if command.context_settings.get("ignore_unknown_options"):
+        return []  # it passes them on to a command of Flower's
     known = {"--help", "-h", *options(group), *options(command)}
     given = [word.partition("=")[0] for word in words if word.startswith("-")]
     return [option for option in given if option not in known]
