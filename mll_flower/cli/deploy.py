@@ -9,19 +9,17 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import threading
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
+from mll_flower.cli.announcer import Announcer, LogFormat
+from mll_flower.cli.stopping import stop_on_signals
 from mll_flower.cli.warm_options import Cold, MaxMemory, Preload, StartMethod
 
 if TYPE_CHECKING:
@@ -50,6 +48,11 @@ AppFolder = Annotated[
 ]
 Quiet = Annotated[
     bool, typer.Option("--quiet", help="Write Flower's output to a file in the state folder.")
+]
+
+LogFormats = Annotated[
+    LogFormat,
+    typer.Option(help="json: one JSON object per line, and Flower's output to a file."),
 ]
 
 
@@ -125,6 +128,10 @@ def hub(
     state: State = None,
     insecure: Insecure = False,
     quiet: Quiet = False,
+    log_format: LogFormats = "text",
+    metrics_port: Annotated[
+        int | None, typer.Option(help="Serve metrics for Prometheus on this port of 127.0.0.1.")
+    ] = None,
 ) -> None:
     """Run one hub: its SuperLink, and in it the hub's app, until the run is over.
 
@@ -135,12 +142,18 @@ def hub(
     from mll_flower.processes.process_tree import Processes
 
     deployment = _load(network, app)
-    _warn_if(insecure)
-    with _stop_on_signals() as stop, Processes() as processes:
+    told = _announcer(log_format, f"hub-{id}", insecure)
+    quiet = quiet or log_format == "json"
+    with stop_on_signals() as stop, Processes() as processes, ExitStack() as services:
         site = HubSite(deployment, id, processes, stop, state, insecure, quiet)
+        if metrics_port is not None:
+            from mll_flower.deployment.hub_metrics import serve_metrics
+
+            port = services.enter_context(serve_metrics(site.folder, id, metrics_port))
+            told.say(f"Metrics: http://127.0.0.1:{port}/metrics")
         try:
             site.start()
-            _say(f"Hub {id} is up; its state is in {site.folder}")
+            told.say(f"Hub {id} is up; its state is in {site.folder}")
             while not stop.wait(0.5):
                 for ended in processes.ended():
                     raise SiteFailed(
@@ -148,12 +161,12 @@ def hub(
                         f"its checkpoint in {site.folder}"
                     )
                 if site.phase() is Phase.FINISHED:
-                    _say(f"Hub {id} has finished; its model is {site.folder / MODEL_FILE}")
+                    told.say(f"Hub {id} has finished; its model is {site.folder / MODEL_FILE}")
                     return
         except SiteFailed as failure:
-            _print(f"Error: {failure}", "bold red")
+            told.fail(f"Error: {failure}")
             raise typer.Exit(1) from None
-    _say(f"Hub {id} was stopped; started again, it goes on from its checkpoint")
+    told.say(f"Hub {id} was stopped; started again, it goes on from its checkpoint")
 
 
 def worker(
@@ -170,6 +183,7 @@ def worker(
     start_method: StartMethod = "fork",
     preload: Preload = "numpy,torch",
     max_memory: MaxMemory = None,
+    log_format: LogFormats = "text",
 ) -> None:
     """Run one worker: its SuperNode, started again whenever it ends, until it is stopped.
 
@@ -181,18 +195,19 @@ def worker(
     from mll_flower.processes.warm.settings import WarmSettings, module_names
 
     deployment = _load(network)
-    _warn_if(insecure)
+    told = _announcer(log_format, f"worker-{hub}-{number}", insecure)
+    quiet = quiet or log_format == "json"
     own = own_node_config(deployment, node_config)
     settings = WarmSettings(cold, start_method, module_names(preload), max_memory)
-    with _stop_on_signals() as stop, Processes() as processes:
-        place = (deployment, hub, number, processes, _say, state)
+    with stop_on_signals() as stop, Processes() as processes:
+        place = (deployment, hub, number, processes, told.say, state)
         site = WorkerSite(*place, insecure, quiet, own, settings)
         site.start()
         while not stop.wait(0.5):
             for ended in processes.ended():
                 site.plan_restart(ended)
             site.restart_if_due()
-    _say(f"Worker {number} of hub {hub} was stopped")
+    told.say(f"Worker {number} of hub {hub} was stopped")
 
 
 def up(
@@ -201,6 +216,7 @@ def up(
     state: State = None,
     insecure: Insecure = False,
     cold: Cold = False,
+    log_format: LogFormats = "text",
 ) -> None:
     """Run a whole network on this machine, each hub and worker in real processes.
 
@@ -211,10 +227,11 @@ def up(
     from mll_flower.processes.warm.settings import WarmSettings
 
     deployment = _load(network, app)
-    _warn_if(insecure)
-    with _stop_on_signals() as stop, Processes() as processes:
+    told = _announcer(log_format, deployment.name, insecure)
+    with stop_on_signals() as stop, Processes() as processes:
         good = run_whole_network(
-            *(deployment, processes, stop, _say, _say_failure, state, insecure), WarmSettings(cold)
+            *(deployment, processes, stop, told.say, told.fail, state, insecure),
+            WarmSettings(cold),
         )
     if not good:
         raise typer.Exit(1)
@@ -243,7 +260,7 @@ def status(
         console.print(status_table(deployment, answers))
         return
     table = status_table(deployment, answers)
-    with _stop_on_signals() as stop, Live(table, console=console) as live:
+    with stop_on_signals() as stop, Live(table, console=console) as live:
         while not stop.wait(2.0):
             live.update(status_table(deployment, ask_hubs(deployment, insecure)))
 
@@ -256,41 +273,13 @@ def _load(path: Path, app: Path | None = None) -> NetworkFile:
     return network if app is None else replace(network, app=app.absolute())
 
 
-@contextmanager
-def _stop_on_signals() -> Iterator[threading.Event]:
-    """Yield an event that Ctrl-C and requests to end set, so that the end is always orderly."""
-    stop = threading.Event()
-
-    def handler(number: int, frame: object) -> None:
-        stop.set()
-
-    handled = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
-    before: dict[signal.Signals, Any] = {kind: signal.signal(kind, handler) for kind in handled}
-    try:
-        yield stop
-    finally:
-        for kind, old in before.items():
-            signal.signal(kind, old)
-
-
-def _say(text: str) -> None:
-    _print_with_time(text)
-
-
-def _say_failure(text: str) -> None:
-    _print_with_time(text, "red")
-
-
-def _print_with_time(text: str, style: str = "") -> None:
-    line = Text.assemble((time.strftime("%H:%M:%S"), "dim"), " ", (text, style))
-    console.print(line, soft_wrap=True)
-
-
 def _print(text: str, style: str = "") -> None:
     # No markup: paths and messages may hold square brackets.
     console.print(Text(text, style), soft_wrap=True)
 
 
-def _warn_if(insecure: bool) -> None:
+def _announcer(format: LogFormat, site: str, insecure: bool) -> Announcer:
+    told = Announcer(console, format, site)
     if insecure:
-        _print("--insecure: no TLS and no authentication; only on your own machine.", "bold yellow")
+        told.warn("--insecure: no TLS and no authentication; only on your own machine.")
+    return told

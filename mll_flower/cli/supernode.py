@@ -7,8 +7,10 @@ import sys
 from pathlib import Path
 
 import typer
+from rich.console import Console
 
-from mll_flower.cli.deploy import _say, _stop_on_signals
+from mll_flower.cli.announcer import Announcer
+from mll_flower.cli.stopping import stop_on_signals
 from mll_flower.cli.warm_options import Cold, MaxMemory, Parallel, Preload, StartMethod
 
 _RESTART_PAUSE = 3.0  # seconds until a SuperNode that no longer works is started again
@@ -45,12 +47,13 @@ def supernode(
     # Flower's commands, also when the environment is not activated.
     path = str(Path(sys.executable).parent) + os.pathsep + os.environ.get("PATH", "")
     env = {**os.environ, "PATH": path, PARENT: str(os.getpid())}
-    with _stop_on_signals() as stop, Processes() as processes:
+    told = Announcer(Console(highlight=False), "text", "supernode")
+    with stop_on_signals() as stop, Processes() as processes:
         processes.start("SuperNode", command, env)
         while not stop.wait(0.5):
             for ended in processes.ended():
                 if ended.code != AGAIN:
                     raise typer.Exit(ended.code if ended.code >= 0 else 128 - ended.code)
-                _say(f"{ended}; it is started again in {_RESTART_PAUSE:g} s")
+                told.say(f"{ended}; it is started again in {_RESTART_PAUSE:g} s")
                 if not stop.wait(_RESTART_PAUSE):
                     processes.start("SuperNode", command, env)

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from mll_flower.cli import app, deploy
+from mll_flower.cli import app
+from mll_flower.cli.stopping import stop_on_signals
 from mll_flower.deployment.certs import make_certs
 from mll_flower.deployment.hub_gossip import start_gossip
 from mll_flower.deployment.hub_state import Phase
@@ -83,16 +84,8 @@ def test_wrong_arguments_are_named(tmp_path: Path, arguments: list[str], message
 @pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_request_to_end_sets_the_event(kind: signal.Signals) -> None:
     before = signal.getsignal(kind)
-    with deploy._stop_on_signals() as stop:
+    with stop_on_signals() as stop:
         assert isinstance(stop, threading.Event)
         signal.raise_signal(kind)
         assert stop.is_set()
     assert signal.getsignal(kind) is before
-
-
-def test_messages_are_shown_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
-    deploy._say("the folder is [/tmp]/[red]x")
-    deploy._say_failure("[Errno 98] [/] in use")
-    first, second = capsys.readouterr().out.splitlines()
-    assert first.endswith(" the folder is [/tmp]/[red]x")
-    assert second.endswith(" [Errno 98] [/] in use")
