@@ -52,8 +52,11 @@ def test_every_row_has_one_worker_and_depends_on_the_seed(
         assert max(map(len, parts)) - min(map(len, parts)) <= 1
     # With by-hub, a hub's only worker may hold all rows of its classes, whatever the seed is.
     if workers > 1 and (spec != "by-hub" or max(sizes) > 1):
-        other = partition(spec, labels, hub_of, seed + 1)
-        assert not all(np.array_equal(a, b) for a, b in zip(parts, other, strict=True))
+        # Several seeds, as two may cut alike: with two workers of one shard each, half of them do.
+        others = (partition(spec, labels, hub_of, seed + n) for n in range(1, 30))
+        assert any(
+            not np.array_equal(a, b) for other in others for a, b in zip(parts, other, strict=True)
+        )
 
 
 @settings(deadline=None, max_examples=8)
