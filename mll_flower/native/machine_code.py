@@ -209,14 +209,16 @@ def _private_folder() -> Path | None:
     try:
         base = Path(root) if os.path.isabs(root) else Path.home() / ".cache"
         folder = base / "mll-flower" / "compiled"
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if os.name == "nt":
-            return folder
-        status = folder.lstat()
-        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
-            return None
-        if stat.S_IMODE(status.st_mode) != 0o700:
-            folder.chmod(0o700)
+        # Both levels: whoever owns the upper one could put another folder in place of the lower.
+        for level in (folder.parent, folder):
+            level.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if os.name == "nt":
+                continue
+            status = level.lstat()
+            if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
+                return None
+            if stat.S_IMODE(status.st_mode) != 0o700:
+                level.chmod(0o700)
     except (OSError, RuntimeError):  # RuntimeError: there is no home
         return None
     return folder

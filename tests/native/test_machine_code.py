@@ -99,20 +99,22 @@ def test_a_folder_that_others_can_write_is_closed(folder: Path) -> None:
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
-@pytest.mark.parametrize("how", ["link", "owner"])
+@pytest.mark.parametrize("how", ["link", "link above", "owner"])
 def test_a_folder_of_someone_else_is_not_used(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    folder.parent.mkdir()
-    if how == "link":
+    if how == "link above":
+        folder.parent.symlink_to(elsewhere)
+    elif how == "link":
+        folder.parent.mkdir()
         folder.symlink_to(elsewhere)
     else:
         monkeypatch.setattr("os.getuid", lambda: 12345)
     assert Doubler().load()(1) == 2
     assert list(elsewhere.iterdir()) == []
-    assert how == "link" or list(folder.iterdir()) == []
+    assert list(folder.parent.glob("*/*")) == []
 
 
 def test_a_full_disk_does_not_matter(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -157,6 +158,40 @@ def test_the_bits_depend_on_neither_addresses_nor_earlier_batches() -> None:
     other = case.compiled(memory[3:])
     other(np.arange(20))
     assert (other(case.rows.numpy()), other.gradient.tobytes()) == expected
+
+
+@pytest.mark.parametrize("options", [{}, {"cpu": AVX2}])
+@pytest.mark.parametrize("name", CASES)
+def test_nothing_outside_its_memory_is_read_or_written(
+    name: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fences: list[np.ndarray] = []
+
+    def fenced(size: int) -> np.ndarray:
+        """Zeros between NaN: one that is read would be in the result."""
+        memory = np.full(size + 8192, np.nan, np.float32)
+        memory[4096:-4096] = 0
+        fences.append(memory)
+        return memory[4096:-4096]
+
+    case = Case(name, 33, **options)
+    network = case.compiled()
+    monkeypatch.setattr("mll_flower.training._compiled.network._aligned_zeros", fenced)
+    parameters = [p.detach().numpy().ravel() for p in case.module.parameters()]
+    model = fenced(network.gradient.size)
+    model[:] = np.concatenate(parameters)
+    data = fenced(case.x.numel()).reshape(case.x.shape)
+    data[...] = case.x.numpy()
+    case.x = torch.from_numpy(data)
+    case.rows[0] = ROWS - 1  # whose numbers end where the fence begins
+    case.rows[-1] = 0
+    expected = network(case.rows.numpy()), network.gradient.tobytes()
+    within = case.compiled(model)
+    assert (within(case.rows.numpy()), within.gradient.tobytes()) == expected
+    assert len(fences) == 4
+    for memory in fences:
+        assert np.isnan(memory[:4096]).all()
+        assert np.isnan(memory[-4096:]).all()
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])

@@ -58,6 +58,12 @@ def hooked() -> nn.Module:
     return module
 
 
+def hooked_parameter() -> nn.Module:
+    module = numbers()
+    module[1].bias.register_hook(lambda gradient: 2 * gradient)
+    return module
+
+
 def own_forward() -> nn.Module:
     module = numbers()
     module[1].forward = lambda x: x
@@ -112,6 +118,7 @@ def twice() -> nn.Module:
         (tied, "the parameter '1.weight' is shared"),
         (twice, "the parameter '1.weight' is shared"),
         (hooked, "layer '1' has hooks"),
+        (hooked_parameter, "the parameter '1.bias' has hooks"),
         (own_forward, "layer '1' has a forward"),
         (parametrised, "layer '1'"),
         (buffered, "the model has buffers"),

@@ -210,6 +210,8 @@ def _check_parameters(module: nn.Module) -> None:
     for name, parameter in named:
         if sum(parameter is other for _, other in named) > 1:
             raise Unsupported(f"the parameter {name!r} is shared by two layers")
+        if parameter._backward_hooks:
+            raise Unsupported(f"the parameter {name!r} has hooks")
         if not parameter.requires_grad:
             raise Unsupported(f"the parameter {name!r} is frozen")
         if parameter.dtype != torch.float32 or parameter.device.type != "cpu":
