@@ -221,7 +221,7 @@ def _text(found: dict[str, Costs], choice: Any) -> str:
     asked = "; ".join(f"{what}: {'yes' if kept else '**no**'}" for what, kept in verdicts.items())
     return (
         f"{table(headings, rows)}\n\n"
-        f"Median (range) over the rounds of {choice.repeats} runs of {choice.rounds} rounds each "
+        f"Median (range) over {choice.rounds} rounds in each of {choice.repeats} runs "
         f"(CPU: over the runs), model {choice.model}, tau * slot = {TAU * SLOT:g} s. Flower's own "
         f"workers use {gain.text()} times the CPU of warm ones. Asked of warm workers on an idle "
         f"machine: {asked}."
