@@ -12,7 +12,8 @@ from mll_flower.training._compiled.workspace import Places
 
 def write_forward(k: StepKernel, stage: Convolution, here: Places) -> None:
     """Compute the convolution, the maximum of each pool with its place, and the ReLU."""
-    weights = k.model(here.weights, stage.channels * stage.kernel**2, stage.kernel**2, stage.kernel)
+    taps = stage.kernel**2
+    weights = k.model(here.weights, stage.channels * taps, taps, stage.kernel, 1)
     biases = k.model(here.biases, 1)
     height, width = _patch(stage)
     patch = [(i, j) for i in range(height) for j in range(width)]
@@ -25,44 +26,48 @@ def write_forward(k: StepKernel, stage: Convolution, here: Places) -> None:
         k.loop(columns) as column,
     ):
         for first, size in k.tiles(stage.outputs, k.sums // len(patch)):
-            sums: dict[Any, Any] = {}
+            sums = {}
             for o in range(size):
-                start = k.constant(0.0)
-                if stage.bias:
-                    start = k.load_spread(k.at(biases, first + o))
+                bias = k.load_spread(k.at(biases, first + o)) if stage.bias else k.constant(0.0)
                 for spot in patch:
-                    sums[o, spot] = k.variable(start)
+                    sums[o, spot] = k.variable(bias)
             with k.loop(stage.channels) as channel, k.loop(stage.kernel) as kh:
                 for kw in range(stage.kernel):
-                    inputs = {
-                        (i, j): k.load(
-                            k.at(
-                                here.inputs,
-                                group,
-                                channel,
-                                row * height + kh + i,
-                                column * width + (j + kw),
-                                lane,
-                            )
-                        )
-                        for i, j in patch
-                    }
+                    inputs = {}
+                    for i, j in patch:
+                        down, across = row * height + kh + i, column * width + (j + kw)
+                        place = k.at(here.inputs, group, channel, down, across, lane)
+                        inputs[i, j] = k.load(place)
                     for o in range(size):
-                        place = k.at(weights, first + o, channel, kh)
-                        weight = k.load_spread(k.shift(place, kw))
+                        weight = k.load_spread(k.at(weights, first + o, channel, kh, kw))
                         for spot in patch:
                             sums[o, spot].set(k.fma(weight, inputs[spot], sums[o, spot].get()))
             for o in range(size):
-                values = {(i, j): sums[o, (i, j)].get() for i, j in patch}
-                if stage.pool > 1:
-                    largest, place = _maximum(k, list(values.values()))
-                    k.store(place, k.at(_maxima(here), group, first + o, row, column, lane))
-                    values = {(0, 0): largest}
-                for (_, j), value in values.items():
-                    value = k.positive_part(value) if stage.relu else value
-                    across = column if stage.pool > 1 else column * width + j
-                    k.store(value, k.at(here.output, group, first + o, row, across, lane))
+                values = [sums[o, spot].get() for spot in patch]
+                _store_output(k, stage, here, values, group, first + o, row, column, lane)
     k.done()
+
+
+def _store_output(
+    k: StepKernel,
+    stage: Convolution,
+    here: Places,
+    values: list[Any],
+    group: Index,
+    channel: Index,
+    row: Index,
+    column: Index,
+    lane: Index,
+) -> None:
+    """Store the maximum of a pool and its place, or columns side by side; past the ReLU."""
+    first = column * len(values)
+    if stage.pool > 1:
+        largest, number = _maximum(k, values)
+        k.store(number, k.at(_maxima(here), group, channel, row, column, lane))
+        values, first = [largest], column
+    for j, value in enumerate(values):
+        value = k.positive_part(value) if stage.relu else value
+        k.store(value, k.at(here.output, group, channel, row, first + j, lane))
 
 
 def write_weights(k: StepKernel, stage: Convolution, here: Places) -> None:
