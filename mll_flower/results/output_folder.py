@@ -106,10 +106,14 @@ def _folder_of(resume: str) -> Path:
 
 
 def _holds(place: Path, config: Mapping[str, Any]) -> bool:
+    """Return whether this config is the claim; ``engine = "auto"`` may since have been decided."""
     try:
-        return bool(json.loads(place.read_text()) == dict(config))
+        claim = dict(json.loads(place.read_text()))
     except (OSError, ValueError):
         return False
+    if claim.get("engine") == "auto":
+        claim["engine"] = config.get("engine")
+    return claim == dict(config)
 
 
 def _remove(output: Path, names: tuple[str, ...]) -> None:

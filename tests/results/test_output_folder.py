@@ -122,3 +122,10 @@ def test_a_run_that_wrote_nothing_gives_its_folder_back(tmp_path: Path) -> None:
     assert names(tmp_path / "a") == {"notes.txt"}
     release_output(write_run(tmp_path / "b"))
     assert "config.json" in names(tmp_path / "b")
+
+
+def test_a_claim_whose_engine_was_decided_since_is_taken_over(tmp_path: Path) -> None:
+    claim_output(tmp_path / "a", {"seed": 1, "engine": "auto"})
+    claim_output(tmp_path / "a", {"seed": 1, "engine": "compiled"}, strict=False)
+    with pytest.raises(ValueError, match="holds a run"):
+        claim_output(tmp_path / "a", {"seed": 2, "engine": "compiled"}, strict=False)
