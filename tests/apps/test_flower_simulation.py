@@ -172,8 +172,8 @@ def test_a_users_file_trains_in_flowers_processes(
 
 
 def test_too_few_nodes_fail_the_run_with_the_remedy(shared: Shared, tmp_path: Path):
-    def with_two(superlink, app, values, federation, on_line) -> None:
-        run_app(superlink, app, values, {**federation, "num-supernodes": 2}, on_line)
+    def with_two(superlink, app, values, federation, *others) -> None:
+        run_app(superlink, app, values, {**federation, "num-supernodes": 2}, *others)
 
     with patch("mll_flower.processes.simulation.run_app", with_two):
         result = invoke_run(shared, tmp_path / "run", {**SETTINGS, "pool": "worker"})
