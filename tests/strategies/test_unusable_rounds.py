@@ -170,7 +170,9 @@ def test_a_run_without_training_rounds_does_not_fail() -> None:
 
 def lonely_hub(neighbours: list[str], board: InProcessBoard, name: str = "a", seconds: float = 0.3):
     link = InProcessGossip(board, name, neighbours, "run")
-    return GossipingHubStrategy(link, gossip_deadline=seconds, fraction_evaluate=0.0)
+    return GossipingHubStrategy(
+        link, gossip_deadline=seconds, neighbour_timeout=1.0, fraction_evaluate=0.0
+    )
 
 
 def test_a_gossiping_hub_without_workers_and_neighbours_fails(caplog) -> None:
