@@ -17,6 +17,7 @@ from flwr.serverapp import Grid
 from flwr.supercore import log
 from safetensors.numpy import save_file
 
+from mll_flower.apps.hub_checkpoint import HubCheckpoint
 from mll_flower.apps.hub_log import HubLog, log_differences, say_who_decides
 from mll_flower.apps.hub_record import HubRecord, add_evaluation, plain
 from mll_flower.deployment.hub_gossip import start_gossip
@@ -26,7 +27,7 @@ from mll_flower.deployment.mixing_column import mixing_column
 from mll_flower.deployment.network_file import load_network
 from mll_flower.deployment.shared_terms import layout_term
 from mll_flower.grids.deadline import DeadlineGrid
-from mll_flower.models.checkpoint import FILE, load_checkpoint, save_checkpoint
+from mll_flower.models.checkpoint import FILE
 from mll_flower.models.layout import Flat, Layout
 from mll_flower.models.subnetwork_average import AbsentRule
 from mll_flower.strategies.given_model import restored_model
@@ -66,6 +67,7 @@ class DeployedHubStrategy(GossipingHubStrategy):
         self._log = HubLog(self.folder / HUB_LOG)
         tensorboard = network.run_config.get("tensorboard") is True
         self.record = HubRecord(self.folder, run, self.entry.id, gossip, tensorboard)
+        self._checkpoint = HubCheckpoint(self.folder / FILE, run, self.entry.id)
         self.record.phase(Phase.STARTING, pid=os.getpid())
         node_timeout = float(network.run_config.get("node-timeout", app.node_timeout))
         weights_equal = app.equal_weights or (
@@ -192,19 +194,11 @@ class DeployedHubStrategy(GossipingHubStrategy):
         self.record.phase(Phase.TRAINING)
 
     def _resume(self, layout: Layout) -> bool:
-        """Go on from the checkpoint of this run, if one exists; return whether it does."""
-        path = self.folder / FILE
-        if not path.is_file():
+        """Go on from the checkpoint of this run, if a usable one exists; return whether it does."""
+        checkpoint = self._checkpoint.load(layout)
+        if checkpoint is None:
+            self.record.mend()
             return False
-        checkpoint = load_checkpoint(path)
-        if checkpoint.extra["run"] != self.gossip.run:
-            log(WARNING, "%s belongs to run %r: not used", path, checkpoint.extra["run"])
-            return False
-        if checkpoint.layout != layout:
-            raise ValueError(
-                f"{path} holds another model than this run trains: give the run another name in "
-                "the network file, or move the checkpoint away"
-            )
         self.record.complete(checkpoint.extra["row"])
         self.restore(checkpoint.round, checkpoint.models)
         since = time.time() - checkpoint.extra["row"]["time"]
@@ -243,13 +237,7 @@ class DeployedHubStrategy(GossipingHubStrategy):
             if self._evaluation is not None:
                 add_evaluation(row, self._evaluation, time.monotonic() - started)
         # The checkpoint first, with the row in it: a crash between the two loses neither.
-        save_checkpoint(
-            self.folder / FILE,
-            report.number,
-            hub.layout,
-            [hub.model],
-            {"run": self.gossip.run, "weights": hub.weights, "row": row},
-        )
+        self._checkpoint.save(report.number, hub.layout, hub.model, hub.weights, row)
         self.record.write(row)
 
     def _evaluation_of(self, server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
