@@ -26,14 +26,17 @@ from mll_flower.deployment.hub_state import HUB_LOG, MODEL_FILE, Phase, hub_dire
 from mll_flower.deployment.mixing_column import mixing_column
 from mll_flower.deployment.network_file import load_network
 from mll_flower.deployment.shared_terms import layout_term
+from mll_flower.deployment.trust import Trust
 from mll_flower.grids.deadline import DeadlineGrid
 from mll_flower.models.checkpoint import FILE
 from mll_flower.models.layout import Flat, Layout
 from mll_flower.models.subnetwork_average import AbsentRule
 from mll_flower.strategies.given_model import restored_model
 from mll_flower.strategies.gossiping import GossipingHubStrategy
+from mll_flower.strategies.inner_strategy import InnerStrategy
 from mll_flower.strategies.multi_level import MultiLevelStrategy
 from mll_flower.strategies.reports import MultiLevelResult, RoundReport
+from mll_flower.strategies.robust import robust_strategy
 
 # Seconds between two looks for replies: more often would only keep the SuperLink busy.
 _POLL = 0.5
@@ -84,7 +87,7 @@ class DeployedHubStrategy(GossipingHubStrategy):
                 slot=network.slot,
                 deadline=network.round_deadline,
                 absent=cast(AbsentRule, network.absent),
-                inner_strategy=app.inner_strategy,
+                inner_strategy=_inner_strategy(network.trust, app),
                 worker_config=app.worker_config,
                 on_round=self._after_round,
                 node_timeout=node_timeout,
@@ -99,6 +102,8 @@ class DeployedHubStrategy(GossipingHubStrategy):
                 configrecord_key=app.configrecord_key,
                 train_metrics_aggr_fn=app.train_metrics_aggr_fn,
                 evaluate_metrics_aggr_fn=app.evaluate_metrics_aggr_fn,
+                max_neighbour_norm=network.trust.max_neighbour_norm,
+                **{**app.limits.settings(), **network.trust.reply_limits},
             )
         except BaseException:
             gossip.close()
@@ -264,3 +269,17 @@ class DeployedHubStrategy(GossipingHubStrategy):
         if self._restored_models:
             return restored_model(self._layout, self._restored_models[0])
         return self._initial
+
+
+def _inner_strategy(trust: Trust, app: MultiLevelStrategy) -> InnerStrategy | None:
+    """Return what aggregates inside the hub: as the network file says, or else the app."""
+    if trust.inner_strategy is None:
+        return app.inner_strategy
+    return robust_strategy(
+        trust.inner_strategy,
+        fraction_train=app.fraction_train,
+        weighted_by_key=app.weighted_by_key,
+        arrayrecord_key=app.arrayrecord_key,
+        configrecord_key=app.configrecord_key,
+        **trust.inner_options,
+    )

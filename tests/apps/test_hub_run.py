@@ -32,6 +32,7 @@ q = 2
 slot = 0.001
 rounds = {rounds}
 round-deadline = 30
+{keys}
 [run-config]
 dataset = "npz:data.npz"
 model = "{model}"
@@ -55,13 +56,19 @@ class Site:
         write_data(folder / "data.npz")
 
     def run(
-        self, rounds: int, model: str = "logistic", name: str = "trial", workers: int = 2
+        self,
+        rounds: int,
+        model: str = "logistic",
+        name: str = "trial",
+        workers: int = 2,
+        keys: str = "",
     ) -> None:
         text = NETWORK.format(
             name=name,
             rounds=rounds,
             model=model,
             workers=workers,
+            keys=keys,
             superlink=self.superlink,
             gossip=self.gossip,
         )
@@ -167,3 +174,21 @@ def test_a_damaged_checkpoint_and_record_do_not_end_a_hub(site: Site) -> None:
 def test_a_hub_begins_without_workers_that_do_not_come(site: Site) -> None:
     site.run(rounds=2, workers=3)  # one more than connect; it waits for node-timeout
     assert [len(row["arrived"]) for row in site.rows()] == [2, 2]
+
+
+def test_the_limits_of_the_network_file_hold_at_its_hubs(site: Site) -> None:
+    site.run(rounds=2, keys='max-examples = 3\nmax-update-norm = "20x"\nmax-metrics = 50')
+    rows = site.rows()
+    assert [[reply["weight"] for reply in row["arrived"]] for row in rows] == [[3, 3]] * 2
+    assert rows[0]["weight"] == 6
+    site.check_model()
+    site.run(rounds=3, keys="max-update-norm = 1e-9")
+    assert [reply["cause"] for reply in site.rows()[-1]["absent"]] == ["too-large"] * 2
+
+
+@pytest.mark.parametrize("name", ["fedmedian", "fedtrimmedavg"])
+def test_a_robust_strategy_aggregates_inside_the_hub(site: Site, name: str) -> None:
+    site.run(rounds=2, keys=f'inner-strategy = "{name}"')
+    assert [len(row["arrived"]) for row in site.rows()] == [2, 2]
+    text = (site.state / HUB_LOG).read_text().lower()
+    assert f"inner_strategy: {name}" in text
