@@ -17,6 +17,7 @@ from mll_flower.models.subnetwork_average import AbsentRule
 from mll_flower.strategies.hub import Hub
 from mll_flower.strategies.multi_level import MultiLevelStrategy
 from mll_flower.strategies.reply_limits import ReplyLimits
+from mll_flower.strategies.robust import robust_strategy
 from tests.strategies.test_hub import NODES, START, answer, causes, model_of, reply
 from tests.support.arrays import record
 
@@ -209,6 +210,29 @@ def test_records_of_other_names_do_not_end_an_inner_strategy() -> None:
     result = hub.average(1, [reply(11, 4, weight=1), answer(12, odd), reply(13, 6, weight=1)])
     assert not result.absent
     assert model_of(hub)[0] == [6, 6]
+
+
+# --- Robust strategies inside a hub ---
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("fedmedian", {}),
+        ("fedtrimmedavg", {"beta": 0.2}),
+        ("krum", {"num_malicious_nodes": 1}),
+        ("multikrum", {"num_malicious_nodes": 1, "num_nodes_to_select": 3}),
+        ("bulyan", {"num_malicious_nodes": 1}),
+    ],
+)
+@pytest.mark.parametrize("lie", [1e6, -1e30])
+def test_a_robust_strategy_bears_a_worker_that_lies(name: str, options: Any, lie: float) -> None:
+    hub = hub_with(inner=robust_strategy(name, **options)(0))
+    hub.nodes = list(range(1, 8))
+    honest = [reply(node, 6 + node / 10, weight=1) for node in range(1, 7)]
+    result = hub.average(1, [*honest, reply(7, lie, weight=1)])
+    assert not result.absent
+    assert all(6 <= x <= 7 for x in model_of(hub)[0])
 
 
 # --- Arguments ---
