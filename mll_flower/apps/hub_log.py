@@ -49,9 +49,15 @@ def log_differences(app: MultiLevelStrategy, given: Collection[str], network: Ne
         ("deadline", app.deadline, network.round_deadline),
         ("absent", app.absent, network.absent),
         ("mixing", str(app.mixing), str(network.mixing)),
+        *(
+            (name, getattr(app.limits, name), limit)
+            for name, limit in network.trust.reply_limits.items()
+        ),
     ):
         if name in given and asked != decided:
             say_who_decides(name, asked, decided)
+    if "inner_strategy" in given and network.trust.inner_strategy is not None:
+        say_who_decides("inner_strategy", app.inner_strategy, network.trust.inner_strategy)
     graphs: tuple[Any, Any] = app.graph, network.graph
     if "graph" in given and not nx.faster_could_be_isomorphic(*graphs):
         say_who_decides("graph", list(app.graph.edges), list(network.edges))

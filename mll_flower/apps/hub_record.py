@@ -42,6 +42,8 @@ from mll_flower.strategies.reports import Arrival, RoundReport
 
 # Names under which Flower projects report their training loss.
 _LOSSES = ("loss", "train_loss", "train-loss")
+# No number of a worker is as large as this: sums and products of two stay finite.
+_BEYOND = 1e150
 
 
 class HubRecord:
@@ -143,14 +145,18 @@ class HubRecord:
         arrived, absent = len(row["arrived"]), len(row["absent"])
         self.publish(**published, workers=arrived, workers_absent=absent)
 
-    def complete(self, row: dict[str, Any]) -> None:
-        """Go on after the row of a checkpoint; append it if the hub was stopped before it could."""
+    def mend(self) -> bytes:
+        """Cut off a last line that the hub was stopped in; return what the file then holds."""
         path = self.folder / ROUNDS_FILE
         text = path.read_bytes() if path.is_file() else b""
         whole = text[: text.rfind(b"\n") + 1]
         if whole != text:
-            os.truncate(path, len(whole))  # the hub was stopped while it wrote the last line
-        if not any(_round_of(line) == row["round"] for line in whole.splitlines()[-5:]):
+            os.truncate(path, len(whole))
+        return whole
+
+    def complete(self, row: dict[str, Any]) -> None:
+        """Go on after the row of a checkpoint; append it if the hub was stopped before it could."""
+        if not any(_round_of(line) == row["round"] for line in self.mend().splitlines()[-5:]):
             self._append(row)
         self._model_bytes = row["model_bytes"]
         self._worker_of = {
@@ -192,7 +198,8 @@ def _round_of(line: bytes) -> int | None:
         entry = json.loads(line)
     except ValueError:
         return None
-    return int(entry["round"]) if "arrived" in entry else None
+    is_row = isinstance(entry, dict) and "arrived" in entry
+    return _whole(entry.get("round")) if is_row else None
 
 
 def add_evaluation(row: dict[str, Any], metrics: Mapping[str, Any], seconds: float) -> None:
@@ -228,19 +235,25 @@ def _plain(value: Any) -> Any:
 
 def _number(value: object) -> float | None:
     """Return a worker's metric if it is a finite number, else None."""
-    usable = isinstance(value, int | float) and not isinstance(value, bool)
-    return value if usable and math.isfinite(value) else None  # type: ignore[arg-type, return-value]
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return value if abs(value) < _BEYOND else None  # also if it is a NaN
 
 
 def _whole(value: object) -> int | None:
-    """Return a worker's metric as a whole number, else None."""
+    """Return a worker's metric as a whole number, else None; no count is beyond 2^53."""
     number = _number(value)
-    return None if number is None else int(number)
+    return None if number is None or abs(number) > 2**53 else int(number)
 
 
 def _mean_loss(arrived: list[dict[str, Any]]) -> float | None:
     """Return the mean loss of those workers that report one: by steps if all do, else by weight."""
     known = [reply for reply in arrived if reply["loss"] is not None]
-    by = "weight" if any(reply["steps"] is None for reply in known) else "steps"
+    by = (
+        "weight"
+        if any(reply["steps"] is None or reply["steps"] < 0 for reply in known)
+        else "steps"
+    )
     total = sum(reply[by] for reply in known)
-    return sum(reply[by] * reply["loss"] for reply in known) / total if total else None
+    mean = sum(reply[by] * reply["loss"] for reply in known) / total if total else None
+    return _number(mean)

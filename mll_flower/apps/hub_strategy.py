@@ -17,6 +17,7 @@ from flwr.serverapp import Grid
 from flwr.supercore import log
 from safetensors.numpy import save_file
 
+from mll_flower.apps.hub_checkpoint import HubCheckpoint
 from mll_flower.apps.hub_log import HubLog, log_differences, say_who_decides
 from mll_flower.apps.hub_record import HubRecord, add_evaluation, plain
 from mll_flower.deployment.hub_gossip import start_gossip
@@ -25,14 +26,17 @@ from mll_flower.deployment.hub_state import HUB_LOG, MODEL_FILE, Phase, hub_dire
 from mll_flower.deployment.mixing_column import mixing_column
 from mll_flower.deployment.network_file import load_network
 from mll_flower.deployment.shared_terms import layout_term
+from mll_flower.deployment.trust import Trust
 from mll_flower.grids.deadline import DeadlineGrid
-from mll_flower.models.checkpoint import FILE, load_checkpoint, save_checkpoint
+from mll_flower.models.checkpoint import FILE
 from mll_flower.models.layout import Flat, Layout
 from mll_flower.models.subnetwork_average import AbsentRule
 from mll_flower.strategies.given_model import restored_model
 from mll_flower.strategies.gossiping import GossipingHubStrategy
+from mll_flower.strategies.inner_strategy import InnerStrategy
 from mll_flower.strategies.multi_level import MultiLevelStrategy
 from mll_flower.strategies.reports import MultiLevelResult, RoundReport
+from mll_flower.strategies.robust import robust_strategy
 
 # Seconds between two looks for replies: more often would only keep the SuperLink busy.
 _POLL = 0.5
@@ -66,6 +70,7 @@ class DeployedHubStrategy(GossipingHubStrategy):
         self._log = HubLog(self.folder / HUB_LOG)
         tensorboard = network.run_config.get("tensorboard") is True
         self.record = HubRecord(self.folder, run, self.entry.id, gossip, tensorboard)
+        self._checkpoint = HubCheckpoint(self.folder / FILE, run, self.entry.id)
         self.record.phase(Phase.STARTING, pid=os.getpid())
         node_timeout = float(network.run_config.get("node-timeout", app.node_timeout))
         weights_equal = app.equal_weights or (
@@ -82,7 +87,7 @@ class DeployedHubStrategy(GossipingHubStrategy):
                 slot=network.slot,
                 deadline=network.round_deadline,
                 absent=cast(AbsentRule, network.absent),
-                inner_strategy=app.inner_strategy,
+                inner_strategy=_inner_strategy(network.trust, app),
                 worker_config=app.worker_config,
                 on_round=self._after_round,
                 node_timeout=node_timeout,
@@ -97,6 +102,8 @@ class DeployedHubStrategy(GossipingHubStrategy):
                 configrecord_key=app.configrecord_key,
                 train_metrics_aggr_fn=app.train_metrics_aggr_fn,
                 evaluate_metrics_aggr_fn=app.evaluate_metrics_aggr_fn,
+                max_neighbour_norm=network.trust.max_neighbour_norm,
+                **{**app.limits.settings(), **network.trust.reply_limits},
             )
         except BaseException:
             gossip.close()
@@ -192,19 +199,11 @@ class DeployedHubStrategy(GossipingHubStrategy):
         self.record.phase(Phase.TRAINING)
 
     def _resume(self, layout: Layout) -> bool:
-        """Go on from the checkpoint of this run, if one exists; return whether it does."""
-        path = self.folder / FILE
-        if not path.is_file():
+        """Go on from the checkpoint of this run, if a usable one exists; return whether it does."""
+        checkpoint = self._checkpoint.load(layout)
+        if checkpoint is None:
+            self.record.mend()
             return False
-        checkpoint = load_checkpoint(path)
-        if checkpoint.extra["run"] != self.gossip.run:
-            log(WARNING, "%s belongs to run %r: not used", path, checkpoint.extra["run"])
-            return False
-        if checkpoint.layout != layout:
-            raise ValueError(
-                f"{path} holds another model than this run trains: give the run another name in "
-                "the network file, or move the checkpoint away"
-            )
         self.record.complete(checkpoint.extra["row"])
         self.restore(checkpoint.round, checkpoint.models)
         since = time.time() - checkpoint.extra["row"]["time"]
@@ -243,13 +242,7 @@ class DeployedHubStrategy(GossipingHubStrategy):
             if self._evaluation is not None:
                 add_evaluation(row, self._evaluation, time.monotonic() - started)
         # The checkpoint first, with the row in it: a crash between the two loses neither.
-        save_checkpoint(
-            self.folder / FILE,
-            report.number,
-            hub.layout,
-            [hub.model],
-            {"run": self.gossip.run, "weights": hub.weights, "row": row},
-        )
+        self._checkpoint.save(report.number, hub.layout, hub.model, hub.weights, row)
         self.record.write(row)
 
     def _evaluation_of(self, server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
@@ -276,3 +269,17 @@ class DeployedHubStrategy(GossipingHubStrategy):
         if self._restored_models:
             return restored_model(self._layout, self._restored_models[0])
         return self._initial
+
+
+def _inner_strategy(trust: Trust, app: MultiLevelStrategy) -> InnerStrategy | None:
+    """Return what aggregates inside the hub: as the network file says, or else the app."""
+    if trust.inner_strategy is None:
+        return app.inner_strategy
+    return robust_strategy(
+        trust.inner_strategy,
+        fraction_train=app.fraction_train,
+        weighted_by_key=app.weighted_by_key,
+        arrayrecord_key=app.arrayrecord_key,
+        configrecord_key=app.configrecord_key,
+        **trust.inner_options,
+    )

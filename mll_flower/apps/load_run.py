@@ -89,8 +89,8 @@ def _load_hub(folder: Path) -> RunResult:
 
 def _entries(path: Path) -> list[dict[str, Any]]:
     """Read the lines of a hub's record; the last may be half written."""
-    lines = path.read_text().splitlines(keepends=True)
-    if lines and not lines[-1].endswith("\n"):
+    lines = path.read_bytes().splitlines(keepends=True)
+    if lines and not lines[-1].endswith(b"\n"):
         del lines[-1]
     entries = []
     for number, line in enumerate(lines, 1):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import networkx as nx
 
+from mll_flower.deployment.trust import Trust
 from mll_flower.gossip.tls import TlsFiles
 
 Value = bool | int | float | str
@@ -86,6 +87,8 @@ class NetworkFile:
         What is trained (data set, model, batch size, ...), or the run config of ``app``.
     app : Path | None
         Folder of a Flower app of the user's own; None for this project's.
+    trust : Trust
+        How far hubs believe workers and neighbours.
     """
 
     path: Path
@@ -103,6 +106,7 @@ class NetworkFile:
     edges: tuple[tuple[str, str], ...]
     run_config: Mapping[str, Value] = field(default_factory=dict)
     app: Path | None = None
+    trust: Trust = field(default_factory=Trust)
 
     @cached_property
     def graph(self) -> nx.Graph[str]:

@@ -19,6 +19,7 @@ import networkx as nx
 from mll_flower.algorithm.graphs import GRAPHS, hub_graph
 from mll_flower.deployment.example_network import example_network
 from mll_flower.deployment.network_entries import HubEntry, NetworkFile, NetworkFileError, Value
+from mll_flower.deployment.trust import TRUST_KEYS, read_trust
 from mll_flower.gossip.tls import SUFFIX, TlsFiles
 from mll_flower.models.subnetwork_average import ABSENT_RULES
 
@@ -30,6 +31,7 @@ ROUND_MARGIN = 10.0
 _TOP = {
     "name", "tau", "q", "slot", "rounds", "slots", "round-deadline", "gossip-deadline",
     "mixing", "absent", "certs", "edges", "graph", "hub", "run-config", "app",
+    *TRUST_KEYS,
 }  # fmt: skip
 _HUB = {"id", "superlink", "gossip", "workers", "listen", "ca", "certificate", "key"}
 _ID = re.compile(r"[a-z0-9]([a-z0-9-]{0,48}[a-z0-9])?")
@@ -135,6 +137,7 @@ class _Reader:
             run_config=self.run_config(),
             # Only hubs have the app's folder: they check it.
             app=self.resolve(self.text(self.top, "app")) if "app" in self.top else None,
+            trust=read_trust(self.top, {hub.id: hub.workers for hub in hubs}, self.error),
         )
 
     def rounds(self, tau: int) -> int:

@@ -8,7 +8,8 @@ average of B's workers' models, from each neighbour B, and B needs z(A). A hub c
 1. **Publish.** Each hub puts its snapshot on offer: z, the total weight of its workers, its
    degree in the hub graph, and the number of the mixing. Each publication gets a random token.
 2. **Fetch.** A asks B for its snapshot of this mixing, and waits if B has not published it yet.
-   A checks what it gets: the run, the hub, the mixing, shapes, dtypes, finite values.
+   A checks what it gets: the run, the hub, the mixing, shapes, dtypes, finite values, and the
+   distance from its own model if that is limited.
 3. **Verdict.** A sends B a confirmation (the snapshot with this token is accepted) or a refusal
    with the reason. B records the verdict and acknowledges it.
 4. **Use.** A uses the link if it holds B's snapshot, B has acknowledged A's confirmation, and
@@ -59,7 +60,9 @@ from mll_flower.gossip.snapshot import (
     Rejection,
     Snapshot,
     check_snapshot,
+    snapshot_distance,
 )
+from mll_flower.models.norm_limit import NormLimit
 
 log = logging.getLogger(__name__)
 
@@ -116,6 +119,8 @@ class Gossip(ABC):
         self._rejected: Counter[Rejection] = Counter()
         self._tally: Counter[str] = Counter()
         self._seconds = 0.0
+        self._distances: NormLimit | None = None
+        self._distance_lock = threading.Lock()
 
     # What a carrier provides. Times called `until` are those of `time.monotonic`.
 
@@ -165,6 +170,23 @@ class Gossip(ABC):
     def agree_on(self, **terms: bool | int | float | str) -> None:
         """Add to what the hubs of the run must agree on."""
         self.terms = {**self.terms, **{key.replace("_", " "): v for key, v in terms.items()}}
+
+    @property
+    def max_distance(self) -> float | str | None:
+        """What `limit_distance` was given."""
+        return None if self._distances is None else self._distances.given
+
+    def limit_distance(self, limit: float | str | None) -> None:
+        """Refuse neighbours' models that are far from this hub's own.
+
+        Parameters
+        ----------
+        limit : float, str or None
+            The largest Euclidean distance, a multiple such as ``"5x"`` of the running median of
+            such distances, or None for no limit. Until a first distance is known, the norm of the
+            hub's own model stands in for the median.
+        """
+        self._distances = None if limit is None else NormLimit(limit, "max_neighbour_norm")
 
     def status(self) -> dict[str, Any]:
         """Return this hub's status as others see it.
@@ -284,6 +306,7 @@ class Gossip(ABC):
             check_snapshot(
                 found.snapshot, peer=peer, run=self.run, mixing=mixing, like=own.snapshot.arrays
             )
+            self._check_distance(own.snapshot, found.snapshot)
         except RejectedSnapshot as rejected:
             if rejected.rejection is not Rejection.UNTRUSTED:
                 self._refuse(peer, Verdict(self.run, mixing, token, False, str(rejected)), until)
@@ -305,6 +328,19 @@ class Gossip(ABC):
         if verdict is None:
             raise PeerSilent("did not confirm our snapshot in time")
         return found.snapshot
+
+    def _check_distance(self, own: Snapshot, other: Snapshot) -> None:
+        """Raise `RejectedSnapshot` if a neighbour's model is too far from this hub's own."""
+        limit = self._distances
+        if limit is None:
+            return
+        norm = snapshot_distance(own.arrays, other.arrays)
+        with self._distance_lock:  # neighbours are met in threads of their own
+            bound = limit.bound(stand_in=snapshot_distance(own.arrays, None))
+            limit.remember([norm], bound)
+        if norm > bound:
+            detail = f"{norm:.4g}, more than {bound:.4g} (max_neighbour_norm={limit.given!r})"
+            raise RejectedSnapshot(Rejection.DISTANCE, detail)
 
     def _refuse(self, peer: str, refusal: Verdict, until: float) -> None:
         """Send a refusal, so that the neighbour does not wait for a confirmation."""

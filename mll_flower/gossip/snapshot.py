@@ -22,6 +22,9 @@ Array = npt.NDArray[Any]
 MAX_DEGREE = 1_000_000
 """Largest number of neighbours that a hub may claim to have."""
 
+MAX_WEIGHT = 1e150
+"""Largest weight that a hub may claim to have: sums of such weights never overflow."""
+
 
 class Rejection(StrEnum):
     """Why a snapshot or a call was turned away."""
@@ -35,6 +38,7 @@ class Rejection(StrEnum):
     SHAPE = "another shape"
     DTYPE = "another dtype"
     NOT_FINITE = "a value that is not finite"
+    DISTANCE = "a model too far from this hub's own"
     WEIGHT = "a weight that is not finite and positive"
     DEGREE = "a degree that no hub has"
     OVERSIZED = "more bytes than allowed"
@@ -126,7 +130,7 @@ def check_snapshot(
         raise RejectedSnapshot(Rejection.HUB, f"{snapshot.hub!r}, not {peer!r}")
     if mixing is not None and snapshot.mixing != mixing:
         raise RejectedSnapshot(Rejection.MIXING, f"{snapshot.mixing}, not {mixing}")
-    if not (math.isfinite(snapshot.weight) and snapshot.weight > 0):
+    if not 0 < snapshot.weight <= MAX_WEIGHT:
         raise RejectedSnapshot(Rejection.WEIGHT, f"{snapshot.weight}")
     if not 1 <= snapshot.degree <= MAX_DEGREE:
         raise RejectedSnapshot(Rejection.DEGREE, f"{snapshot.degree}"[:20])
@@ -148,3 +152,18 @@ def _check_arrays(arrays: Mapping[str, Array], like: Mapping[str, Array]) -> Non
             raise RejectedSnapshot(Rejection.SHAPE, f"{name!r}: {array.shape}, not {own.shape}")
         if array.dtype != own.dtype:
             raise RejectedSnapshot(Rejection.DTYPE, f"{name!r}: {array.dtype}, not {own.dtype}")
+
+
+def snapshot_distance(a: Mapping[str, Array], b: Mapping[str, Array] | None) -> float:
+    """Return the Euclidean distance between two models of one layout, or the norm of the first.
+
+    Floating-point entries count; a distance beyond all numbers is infinite.
+    """
+    total = 0.0
+    with np.errstate(over="ignore", invalid="ignore"):
+        for name, array in a.items():
+            if array.dtype.kind in "fc":
+                wide = array.astype(np.result_type(array.dtype, np.float64)).ravel()
+                difference = wide if b is None else wide - b[name].ravel()
+                total += float(np.vdot(difference, difference).real)
+    return math.sqrt(total) if math.isfinite(total) else math.inf

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -9,13 +10,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from mll_flower.models.layout import Flat, Layout
+from mll_flower.models.layout import Flat, Layout, Vector
 
 FILE = "checkpoint.safetensors"
 """Name of a checkpoint in the folder of its run."""
+
+FORMAT = 1
+"""Version of the format; raised when older versions of this project could not read a file."""
 
 
 @dataclass(frozen=True)
@@ -55,10 +60,18 @@ def save_checkpoint(
         for name, array in layout.arrays(model).items()
     }
     # Keeps the order of the names: the file sorts its tensors.
-    about = {"round": round, "hubs": len(models), "names": layout.names, "extra": extra or {}}
+    about = json.dumps(
+        {
+            "format": FORMAT,
+            "round": round,
+            "hubs": len(models),
+            "names": layout.names,
+            "extra": extra or {},
+        }
+    )
     part = path.with_name(path.name + ".part")
     part.parent.mkdir(parents=True, exist_ok=True)
-    save_file(tensors, part, metadata={"mll-flower": json.dumps(about)})
+    save_file(tensors, part, metadata={"mll-flower": about, "sha256": _digest(about, tensors)})
     with part.open("rb") as file:
         os.fsync(file.fileno())
     part.replace(path)
@@ -75,11 +88,32 @@ def load_checkpoint(path: str | Path) -> Checkpoint:
         )
     try:
         with safe_open(path, framework="numpy") as file:
-            about = json.loads(file.metadata()["mll-flower"])
-            names = about["names"]
-            hubs = [{n: file.get_tensor(f"{d}/{n}") for n in names} for d in range(about["hubs"])]
-    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+            metadata = file.metadata()
+            about = json.loads(metadata["mll-flower"])
+            if about.get("format", FORMAT) > FORMAT:
+                raise ValueError("a newer version of mll-flower wrote it")
+            tensors = {
+                f"{d}/{name}": file.get_tensor(f"{d}/{name}")
+                for d in range(about["hubs"])
+                for name in about["names"]
+            }
+        # Earlier versions wrote no checksum.
+        if metadata.get("sha256", "") not in ("", _digest(metadata["mll-flower"], tensors)):
+            raise ValueError("its bytes do not match their checksum, so that it is damaged")
+        hubs = [
+            {name: tensors[f"{d}/{name}"] for name in about["names"]} for d in range(about["hubs"])
+        ]
+        round, extra, layout = int(about["round"]), dict(about["extra"]), Layout.of(hubs[0])
+        models = [layout.flatten(arrays) for arrays in hubs]
+    except (SafetensorError, LookupError, TypeError, ValueError, AttributeError) as error:
         raise ValueError(f"{path} is not a checkpoint of a run: {error}") from None
-    layout = Layout.of(hubs[0])
-    models = [layout.flatten(arrays) for arrays in hubs]
-    return Checkpoint(about["round"], models, layout, about["extra"])
+    return Checkpoint(round, models, layout, extra)
+
+
+def _digest(about: str, tensors: Mapping[str, Vector]) -> str:
+    """Return a checksum of all that a checkpoint holds."""
+    digest = hashlib.sha256(about.encode())
+    for name, array in tensors.items():
+        digest.update(repr((name, str(array.dtype), array.shape)).encode())
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()

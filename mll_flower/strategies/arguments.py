@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,6 +22,13 @@ def check_seconds(name: str, value: Any, zero: bool = False) -> None:
     _check_number(name, value, "a number of seconds")
     if not (value > 0 or (zero and value == 0)):
         raise ValueError(f"{name}={value}: must be a positive number of seconds")
+
+
+def check_positive(name: str, value: Any) -> None:
+    """Raise unless a value is a positive, finite number."""
+    _check_number(name, value, "a positive number")
+    if not 0 < value < math.inf:
+        raise ValueError(f"{name}={value}: give a positive number")
 
 
 def check_fraction(name: str, value: Any) -> None:

@@ -43,6 +43,7 @@ from mll_flower.strategies.inner_strategy import (
     inner_train_messages,
     lower_node_minimums,
 )
+from mll_flower.strategies.reply_limits import ReplyLimits
 from mll_flower.strategies.reports import HubRound, MultiLevelResult, RoundReport
 
 WorkerConfig = Callable[[int, int], Mapping[str, ConfigRecordValues]]
@@ -79,6 +80,10 @@ class HubRoundsStrategy(HubEvaluationStrategy):
         weighted_by_key: str | None,
         evaluate: EvaluatedModel = "averaged",
         weights_given: bool = False,
+        max_examples: float | None = None,
+        max_update_norm: float | str | None = None,
+        max_metrics: int | None = None,
+        max_reply_bytes: int | None = None,
         **fedavg: Any,
     ) -> None:
         check_fedavg_arguments({**fedavg, "weighted_by_key": weighted_by_key})
@@ -99,6 +104,7 @@ class HubRoundsStrategy(HubEvaluationStrategy):
             inner_strategy=inner_strategy,
             weighted_by_key=weighted_by_key,
             weights_given=weights_given,
+            limits=ReplyLimits(max_examples, max_update_norm, max_metrics, max_reply_bytes),
             **fedavg,
         )
         self.tau = tau
@@ -127,6 +133,7 @@ class HubRoundsStrategy(HubEvaluationStrategy):
             "deadline": self.deadline,
             "absent": self.absent,
             "inner_strategy": inner and type(self._inner_strategies[0]).__name__,
+            **self.limits.settings(),
             "evaluate": self.evaluate,
             "node_timeout": self.node_timeout,
             "worker_config": self.worker_config and "given",

@@ -58,10 +58,15 @@ class GossipingHubStrategy(HubRoundsStrategy):
         Seconds that `start` waits until all hubs are ready, so that they begin together; then
         it begins with those that are. ``node_timeout`` if not given; 0 to begin at once. A hub
         that goes on after `restore` or `catch_up` does not wait.
-    deadline, absent, inner_strategy, worker_config, on_round, node_timeout
+    deadline, absent, inner_strategy, worker_config, on_round, node_timeout, max_examples, \
+max_update_norm, max_metrics, max_reply_bytes
         As in `MultiLevelStrategy`.
     weighted_by_key : str or None
         The metric of a reply that holds its worker's weight; None weighs all equally.
+    max_neighbour_norm : float or str, optional
+        Largest Euclidean distance between a neighbour's model and this hub's own at a mixing: a
+        number, or a multiple such as ``"5x"`` of the running median of such distances. A model
+        above it is refused, and neither end uses the link at this mixing.
     **fedavg
         Further arguments of Flower's ``FedAvg``.
     """
@@ -84,6 +89,11 @@ class GossipingHubStrategy(HubRoundsStrategy):
         on_round: Callable[[RoundReport], None] | None = None,
         node_timeout: float = 300.0,
         weighted_by_key: str | None = "num-examples",
+        max_examples: float | None = None,
+        max_update_norm: float | str | None = None,
+        max_metrics: int | None = None,
+        max_reply_bytes: int | None = None,
+        max_neighbour_norm: float | str | None = None,
         **fedavg: Any,
     ) -> None:
         check_kind("gossip", gossip, Gossip, "a Gossip, such as InProcessGossip(...)")
@@ -102,9 +112,14 @@ class GossipingHubStrategy(HubRoundsStrategy):
             on_round=on_round,
             node_timeout=node_timeout,
             weighted_by_key=weighted_by_key,
+            max_examples=max_examples,
+            max_update_norm=max_update_norm,
+            max_metrics=max_metrics,
+            max_reply_bytes=max_reply_bytes,
             **fedavg,
         )
         self.gossip = gossip
+        gossip.limit_distance(max_neighbour_norm)
         self.rounds = rounds
         self.gossip_deadline = gossip_deadline
         self.mixing_column = mixing_column
@@ -231,6 +246,7 @@ class GossipingHubStrategy(HubRoundsStrategy):
             "gossip_deadline": self.gossip_deadline,
             "rounds": self.rounds,
             "mixing_column": column,
+            "max_neighbour_norm": self.gossip.max_distance,
             **super()._settings(),
         }
 

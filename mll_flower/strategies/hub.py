@@ -19,17 +19,19 @@ from mll_flower.grids.absences import Absence, absence_of
 from mll_flower.models.layout import Flat, Layout, Vector, array_view
 from mll_flower.models.subnetwork_average import (
     AVERAGE_NOT_FINITE,
-    NOT_FINITE,
     AbsentRule,
     WorkerAbsent,
     absent_factors,
     subnetwork_average,
 )
 from mll_flower.models.sums import RecordSum, is_finite, sum_models
+from mll_flower.strategies.inner_replies import make_alike
 from mll_flower.strategies.inner_strategy import node_minimums, restore_dtypes
+from mll_flower.strategies.reply_limits import MAX_WEIGHT, ReplyLimits, UpdateNorms, oversized
 from mll_flower.strategies.reports import Absent, Arrival, HubRound
 
 Record = Mapping[str, Array | Vector]
+_NO_LIMITS = ReplyLimits()
 
 
 class Hub:
@@ -50,6 +52,8 @@ class Hub:
         What happens to the shares of absent workers.
     inner_strategy : Strategy, optional
         A strategy of Flower's whose ``aggregate_train`` replaces the weighted average.
+    limits : ReplyLimits
+        How far the workers are believed.
     """
 
     def __init__(
@@ -59,6 +63,7 @@ class Hub:
         weighted_by_key: str | None,
         absent: AbsentRule = "keep",
         inner_strategy: Strategy | None = None,
+        limits: ReplyLimits = _NO_LIMITS,
     ) -> None:
         self.layout = layout
         self.model = model
@@ -66,6 +71,8 @@ class Hub:
         self.absent_rule = absent
         self.inner_strategy = inner_strategy
         self.inner_minimums = node_minimums(inner_strategy)
+        self.limits = limits
+        self._norms = UpdateNorms(layout, limits.max_update_norm)
         self.has_new_model = False  # whether the last round changed it
         self.nodes: list[int] = []
         self.weights: dict[int, float] = {}
@@ -117,18 +124,20 @@ class Hub:
         asked = [node for node in self.nodes if node in reply_of or node in missing]
         arrived: dict[int, Arrival] = {}
         absent: dict[int, Absent] = {}
+        claimed: dict[int, float] = {}
         for node in asked:
-            result = self._read(reply_of[node]) if node in reply_of else missing[node]
+            result = self._read(reply_of[node], claimed) if node in reply_of else missing[node]
             if isinstance(result, Arrival):
                 arrived[node] = result
             else:
                 absent[node] = result
-        if self.inner_strategy is None:
-            average, dropped = self._weighted_average(asked, arrived, absent)
-        else:
-            average, dropped = self._inner_aggregate(self.inner_strategy, round, asked, arrived)
-        for node, why in dropped.items():
-            absent.setdefault(node, Absent(node, Absence.NOT_FINITE, why))
+        # A NaN must never get into an inner strategy's state.
+        if self._norms.is_on or self.inner_strategy is not None:
+            absent.update(self._norms.judge(self.model, arrived))
+        if self.inner_strategy is not None:
+            usable = {n: a.message for n, a in arrived.items() if n not in absent}
+            absent.update(make_alike(self.inner_strategy, usable))
+        average = self._aggregate(round, asked, arrived, absent, claimed)
         self.has_new_model = average is not None
         if average is not None:
             self.model = average
@@ -136,6 +145,34 @@ class Hub:
             [arrived[node] for node in asked if node not in absent],
             [absent[node] for node in asked if node in absent],
         )
+
+    def _aggregate(
+        self,
+        round: int,
+        asked: list[int],
+        arrived: Mapping[int, Arrival],
+        absent: dict[int, Absent],
+        claimed: Mapping[int, float],
+    ) -> Flat | None:
+        """Return z(d), and add those who turn out to be absent; only who arrives has a new weight.
+
+        The rejected reply of a worker says nothing about its weight, which stays what it was.
+        """
+        before = dict(self.weights)
+        while True:
+            self.weights = before | {n: w for n, w in claimed.items() if n not in absent}
+            if self.inner_strategy is None:
+                average, dropped = self._weighted_average(asked, arrived, absent)
+            else:
+                usable = {n: arrival for n, arrival in arrived.items() if n not in absent}
+                average, dropped = self._inner_aggregate(self.inner_strategy, round, asked, usable)
+            new = [node for node in dropped if node not in absent]
+            absent.update({n: Absent(n, Absence.NOT_FINITE, dropped[n]) for n in new})
+            if all(claimed.get(node) == before.get(node) for node in new):
+                return average
+            if average is None:
+                self.weights = before | {n: w for n, w in claimed.items() if n not in absent}
+                return None
 
     def _weighted_average(
         self, asked: list[int], arrived: Mapping[int, Arrival], absent: Mapping[int, Absent]
@@ -164,17 +201,12 @@ class Hub:
     ) -> tuple[Flat | None, dict[int, str]]:
         """Let the inner strategy aggregate, with the rule for absent workers applied to the result.
 
-        A NaN must never get into the strategy's state, so every model is checked first. The
-        strategy is called once per round, as each call changes its state and may empty the replies.
+        The strategy is called once per round, as each call changes its state and may empty the
+        replies.
         """
-        dropped = {
-            node: NOT_FINITE
-            for node, arrival in arrived.items()
-            if not is_finite(self.layout.flatten(arrival.arrays))
-        }
-        usable = [node for node in asked if node in arrived and node not in dropped]
+        usable = list(arrived)
         if not any(self.weight_of(node) for node in usable):
-            return None, dropped
+            return None, {}
         weights = [self.weight_of(node) for node in asked]
         _, kept = absent_factors(weights, [node in usable for node in asked], self.absent_rule)
         try:
@@ -183,25 +215,27 @@ class Hub:
             arrays = None
         if arrays is None:
             log(WARNING, "Round %d: %s returned no model", round, type(strategy).__name__)
-            return None, dropped
+            return None, {}
         average = self.layout.flatten(restore_dtypes(self.layout, arrays))
         if kept:
             average = sum_models([average, self.model], [1 - kept, kept])
         if is_finite(average):
-            return average, dropped
-        return None, {**dict.fromkeys(usable, AVERAGE_NOT_FINITE), **dropped}
+            return average, {}
+        return None, dict.fromkeys(usable, AVERAGE_NOT_FINITE)
 
-    def _read(self, reply: Message) -> Arrival | Absent:
-        """Check a reply, and store the worker's weight that it brings."""
+    def _read(self, reply: Message, claimed: dict[int, float]) -> Arrival | Absent:
+        """Check a reply; ``claimed`` gets the worker's weight that it brings."""
         node = reply.metadata.src_node_id
         if reply.has_error():
             return Absent(node, *absence_of(reply))
         content = reply.content
+        if why := self.limits.too_large(content):
+            return Absent(node, Absence.TOO_LARGE, why)
         if len(content.array_records) != 1:
             count = len(content.array_records)
             return Absent(node, Absence.NO_MODEL, f"{count} ArrayRecords, expected one")
         key, arrays = next(iter(content.array_records.items()))
-        mismatch = _unreadable(arrays)
+        mismatch = oversized(self.layout, arrays) or _unreadable(arrays)
         if not mismatch and (cast := _with_model_dtypes(self.layout, arrays)) is not arrays:
             content[key] = arrays = cast  # in the reply, too, which an inner strategy reads
         mismatch = mismatch or self.layout.mismatch(arrays)
@@ -214,9 +248,16 @@ class Hub:
                 return Absent(node, Absence.NO_WEIGHT, why)
             weight = metrics.get(self.weighted_by_key)
             if not isinstance(weight, (int, float)) or not 0 <= weight < math.inf:
-                why = f"metric {self.weighted_by_key!r} is {weight!r}, expected a number from 0 on"
+                shown = repr(weight)[:60]
+                why = f"metric {self.weighted_by_key!r} is {shown}, expected a number from 0 on"
                 return Absent(node, Absence.NO_WEIGHT, why)
-            self.weights[node] = weight
+            believed = self.limits.believed_weight(node, weight)
+            if believed > MAX_WEIGHT:
+                why = f"metric {self.weighted_by_key!r} is above {MAX_WEIGHT:g}"
+                return Absent(node, Absence.NO_WEIGHT, why)
+            if believed is not weight:
+                metrics[self.weighted_by_key] = believed  # an inner strategy reads it there
+            claimed[node] = believed
         return Arrival(node, arrays, metrics, reply)
 
 

@@ -23,6 +23,7 @@ from mll_flower.strategies.arguments import check_whole
 from mll_flower.strategies.given_model import LastModel, move_models, read_model, restored_model
 from mll_flower.strategies.hub import Hub
 from mll_flower.strategies.inner_strategy import InnerStrategy, make_inner_strategies
+from mll_flower.strategies.reply_limits import ReplyLimits
 
 
 class HubModelsStrategy(FedAvg):
@@ -36,6 +37,8 @@ class HubModelsStrategy(FedAvg):
         As in `mll_flower.MultiLevelStrategy`.
     weights_given : bool
         Whether the workers' weights are known, so that those in replies are ignored.
+    limits : ReplyLimits
+        How far the workers are believed.
     **fedavg
         Further arguments of Flower's ``FedAvg``.
     """
@@ -47,12 +50,14 @@ class HubModelsStrategy(FedAvg):
         inner_strategy: InnerStrategy | None,
         weighted_by_key: str | None,
         weights_given: bool,
+        limits: ReplyLimits,
         **fedavg: Any,
     ) -> None:
         super().__init__(weighted_by_key=weighted_by_key or "num-examples", **fedavg)
         self.number_of_hubs = hubs
         self.absent: AbsentRule = absent
         self.inner_strategy = inner_strategy
+        self.limits = limits
         self.equal_weights = weighted_by_key is None  # of models and of metrics
         self.weights_in_replies = not self.equal_weights and not weights_given
         self.hubs: list[Hub] = []
@@ -167,4 +172,4 @@ class HubModelsStrategy(FedAvg):
             models = [restored_model(layout, model) for model in self._restored_models]
         key = self.weighted_by_key if self.weights_in_replies else None
         for model, inner_strategy in zip(models, self._inner_strategies, strict=True):
-            self.hubs.append(Hub(layout, model, key, self.absent, inner_strategy))
+            self.hubs.append(Hub(layout, model, key, self.absent, inner_strategy, self.limits))

@@ -139,6 +139,12 @@ def lower_node_minimums(strategy: Strategy | None, given: NodeMinimums, nodes: i
             setattr(layer, name, min(minimum, nodes))
 
 
+def weight_key(strategy: Strategy) -> str | None:
+    """Return the metric by which an inner strategy weighs replies; None if it names none."""
+    keys = [getattr(layer, "weighted_by_key", None) for layer in _layers(strategy)]
+    return next((key for key in keys if isinstance(key, str)), None)
+
+
 def restore_dtypes(layout: Layout, arrays: ArrayRecord) -> dict[str, Vector]:
     """Return an aggregate in the dtypes of the model; Flower's strategies return floats."""
     restored: dict[str, Vector] = {}

@@ -6,12 +6,13 @@ replies share are averaged, and a warning names the others.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from logging import WARNING
 
 from flwr.app import MetricRecord, RecordDict
 from flwr.supercore import log
+
+from mll_flower.strategies.reply_limits import MAX_WEIGHT
 
 MetricsFunction = Callable[[list[RecordDict], str], MetricRecord]
 
@@ -39,16 +40,16 @@ def average_metrics(
     """
     if equal_weights:
         contents = [_with_weight_one(content, key) for content in contents]
-    weighed = [content for content in contents if _weight(content, key) is not None]
+    weighed = [content for content in contents if usable_weight(content, key) is not None]
     if not weighed:
         return None
     if len(weighed) < len(contents):
         count = len(contents) - len(weighed)
         log(WARNING, "%d replies have no metric %r: their metrics are not averaged", count, key)
-    if not sum(_weight(content, key) or 0.0 for content in weighed):
+    if not sum(usable_weight(content, key) or 0.0 for content in weighed):
         log(WARNING, "Metrics are not averaged, because %r is 0 in every reply", key)
         return None
-    kinds = [_kinds(_metrics(content)) for content in weighed]
+    kinds = [metric_kinds(content) for content in weighed]
     common = set.intersection(*kinds)
     different = sorted({name for name, _ in set.union(*kinds) - common})
     if not different:
@@ -62,18 +63,18 @@ def _metrics(content: RecordDict) -> MetricRecord:
     return next(iter(content.metric_records.values()))
 
 
-def _weight(content: RecordDict, key: str) -> float | None:
+def usable_weight(content: RecordDict, key: str) -> float | None:
     """Return the weight of a reply; None if it has none that can be used."""
     if len(content.metric_records) != 1:
         return None
     weight = _metrics(content).get(key)
-    usable = isinstance(weight, (int, float)) and 0 <= weight < math.inf
+    usable = isinstance(weight, (int, float)) and 0 <= weight <= MAX_WEIGHT
     return weight if usable else None  # type: ignore[return-value]
 
 
-def _kinds(metrics: MetricRecord) -> set[tuple[str, int | None]]:
-    """Return the names of metrics, each with its length if it is a list."""
-    return {(k, len(v) if isinstance(v, list) else None) for k, v in metrics.items()}
+def metric_kinds(content: RecordDict) -> set[tuple[str, int | None]]:
+    """Return the names of a reply's metrics, each with its length if it is a list."""
+    return {(k, len(v) if isinstance(v, list) else None) for k, v in _metrics(content).items()}
 
 
 def _only(content: RecordDict, names: set[str]) -> RecordDict:

@@ -78,6 +78,15 @@ class MultiLevelStrategy(HubRoundsStrategy):
         Seconds to wait for nodes to connect, and for them to answer which hub they belong to.
     evaluate : {"averaged", "hub"}
         What the nodes evaluate: the averaged model u, or each node the model of its own hub.
+    max_examples : float, optional
+        Largest weight of a worker: one whose reply claims more counts as this much.
+    max_update_norm : float or str, optional
+        Largest Euclidean distance between a reply's model and the one that the hub sent: a number,
+        or a multiple such as ``"5x"`` of the running median of the hub's workers. A reply above
+        it is absent as ``too-large``.
+    max_metrics, max_reply_bytes : int, optional
+        Most values in the metrics of a reply, and most bytes of all its records; a reply with
+        more is absent as ``too-large``, and is not read.
     fraction_train, fraction_evaluate, min_train_nodes, min_evaluate_nodes, \
 min_available_nodes, weighted_by_key, arrayrecord_key, configrecord_key, \
 train_metrics_aggr_fn, evaluate_metrics_aggr_fn
@@ -104,6 +113,10 @@ train_metrics_aggr_fn, evaluate_metrics_aggr_fn
         on_round: Callable[[RoundReport], None] | None = None,
         node_timeout: float = 300.0,
         evaluate: EvaluatedModel = "averaged",
+        max_examples: float | None = None,
+        max_update_norm: float | str | None = None,
+        max_metrics: int | None = None,
+        max_reply_bytes: int | None = None,
         fraction_train: float = 1.0,
         fraction_evaluate: float = 1.0,
         min_train_nodes: int = 2,
@@ -145,6 +158,10 @@ train_metrics_aggr_fn, evaluate_metrics_aggr_fn
             evaluate=evaluate,
             weighted_by_key=weighted_by_key,
             weights_given=network is not None,
+            max_examples=max_examples,
+            max_update_norm=max_update_norm,
+            max_metrics=max_metrics,
+            max_reply_bytes=max_reply_bytes,
             fraction_train=fraction_train,
             fraction_evaluate=fraction_evaluate,
             min_train_nodes=min_train_nodes,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 from flwr.app import ArrayRecord, MetricRecord
 
 from mll_flower.apps.hub_record import HubRecord
-from mll_flower.deployment.hub_state import ROUNDS_FILE, Phase, read_now
+from mll_flower.deployment.hub_state import NOW_FILE, ROUNDS_FILE, Phase, read_now
 from mll_flower.gossip import InProcessBoard, InProcessGossip
 from mll_flower.grids.absences import Absence
 from mll_flower.strategies.reports import Absent, Arrival, HubRound, RoundReport
@@ -77,6 +78,31 @@ def test_a_row_has_what_a_replay_needs(record: HubRecord) -> None:
     assert row["loss"] == pytest.approx((10 * 0.5 + 5 * 2.0) / 15)  # by steps
     assert (row["seconds"], row["late"]) == (7.123, -2.0)
     assert row["model_bytes"] == 16 * (2 * 2 + 1)  # an absent worker was sent the model, too
+
+
+@pytest.mark.parametrize("steps", [None, math.nan, math.inf, 1e308, -5, [1, 2], [], 10**30])
+@pytest.mark.parametrize("worker", [None, math.nan, -math.inf, 1e308, [1.5], 3])
+@pytest.mark.parametrize("loss", [None, math.nan, 1e308, -1e308, [0.5], 2.0])
+def test_no_metric_of_a_worker_ends_a_hub(
+    record: HubRecord, tmp_path: Path, steps: Any, worker: Any, loss: Any
+) -> None:
+    given = {"steps": steps, "worker": worker, "loss": loss, "rate": steps}
+    metrics = MetricRecord({name: value for name, value in given.items() if value is not None})
+    odd = Arrival(12, ArrayRecord(), metrics, SimpleNamespace())  # type: ignore[arg-type]
+    again = Arrival(13, ArrayRecord(), metrics, SimpleNamespace())  # type: ignore[arg-type]
+    row = row_of(record, 1, HubRound([arrival(11, 4, 5, 2.0), odd, again], []))
+    record.write(row)
+
+    def refuse(name: str) -> None:
+        raise AssertionError(f"{name} is not JSON")
+
+    (line,) = (tmp_path / ROUNDS_FILE).read_text().splitlines()
+    read = json.loads(line, parse_constant=refuse)  # no NaN and no Infinity
+    assert read["arrived"][1]["worker"] == (3 if worker == 3 else None)
+    assert read["arrived"][1]["steps"] == (-5 if steps == -5 else None)
+    assert read["loss"] == 2.0  # the loss of all that report one is 2
+    json.loads((tmp_path / NOW_FILE).read_text(), parse_constant=refuse)
+    record.complete(row)
 
 
 def test_numbers_of_workers_and_bytes_are_kept_over_rounds(record: HubRecord) -> None:

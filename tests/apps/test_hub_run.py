@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from safetensors.numpy import load_file
 from mll_flower.apps.hub_run import run_hub
 from mll_flower.apps.worker_app import worker_app
 from mll_flower.config import RunConfig
-from mll_flower.deployment.hub_state import MODEL_FILE, ROUNDS_FILE, Phase, read_now
+from mll_flower.deployment.hub_state import HUB_LOG, MODEL_FILE, ROUNDS_FILE, Phase, read_now
 from mll_flower.deployment.network_file import load_network
 from mll_flower.deployment.run_config import hub_run_config
 from mll_flower.grids.in_process import InProcessGrid
@@ -31,6 +32,7 @@ q = 2
 slot = 0.001
 rounds = {rounds}
 round-deadline = 30
+{keys}
 [run-config]
 dataset = "npz:data.npz"
 model = "{model}"
@@ -54,13 +56,19 @@ class Site:
         write_data(folder / "data.npz")
 
     def run(
-        self, rounds: int, model: str = "logistic", name: str = "trial", workers: int = 2
+        self,
+        rounds: int,
+        model: str = "logistic",
+        name: str = "trial",
+        workers: int = 2,
+        keys: str = "",
     ) -> None:
         text = NETWORK.format(
             name=name,
             rounds=rounds,
             model=model,
             workers=workers,
+            keys=keys,
             superlink=self.superlink,
             gossip=self.gossip,
         )
@@ -137,17 +145,50 @@ def test_the_checkpoint_of_another_run_is_not_used(site: Site) -> None:
     assert [row["round"] for row in site.rows()] == [1, 2, 1, 2]
 
 
-def test_a_checkpoint_of_another_model_fails_the_run(site: Site) -> None:
+def test_a_checkpoint_of_another_model_is_kept_aside(site: Site) -> None:
     site.run(rounds=2)
-    with pytest.raises(ValueError, match="holds another model than this run trains"):
-        site.run(rounds=4, model="mlp")
-    now = read_now(site.state)
-    assert now["phase"] == Phase.FAILED
-    assert str(site.state / FILE) in now["error"]
-    with socket.create_server(("127.0.0.1", site.gossip)):
-        pass  # its port is free again
+    before = (site.state / FILE).read_bytes()
+    site.run(rounds=4, model="mlp")
+    assert [row["round"] for row in site.rows()] == [1, 2, 1, 2, 3, 4]
+    (bad,) = site.state.glob(f"{FILE}.bad-*")
+    assert bad.read_bytes() == before
+    assert "it holds another model than this run trains" in (site.state / HUB_LOG).read_text()
+
+
+def test_a_damaged_checkpoint_and_record_do_not_end_a_hub(site: Site) -> None:
+    site.run(rounds=2)
+    path = site.state / FILE
+    path.write_bytes(path.read_bytes()[:-3])
+    with (site.state / ROUNDS_FILE).open("ab") as file:
+        file.write(b'\xff\xfe{"round": \n[1]\n{"half')
+    site.run(rounds=2)
+    site.run(rounds=4)  # from the new checkpoint
+    assert len(list(site.state.glob(f"{FILE}.bad-*"))) == 1
+    rows = []
+    for line in (site.state / ROUNDS_FILE).read_bytes().splitlines():
+        with suppress(ValueError):
+            rows.append(json.loads(line))
+    assert [row["round"] for row in rows if "arrived" in row] == [1, 2, 1, 2, 3, 4]
 
 
 def test_a_hub_begins_without_workers_that_do_not_come(site: Site) -> None:
     site.run(rounds=2, workers=3)  # one more than connect; it waits for node-timeout
     assert [len(row["arrived"]) for row in site.rows()] == [2, 2]
+
+
+def test_the_limits_of_the_network_file_hold_at_its_hubs(site: Site) -> None:
+    site.run(rounds=2, keys='max-examples = 3\nmax-update-norm = "20x"\nmax-metrics = 50')
+    rows = site.rows()
+    assert [[reply["weight"] for reply in row["arrived"]] for row in rows] == [[3, 3]] * 2
+    assert rows[0]["weight"] == 6
+    site.check_model()
+    site.run(rounds=3, keys="max-update-norm = 1e-9")
+    assert [reply["cause"] for reply in site.rows()[-1]["absent"]] == ["too-large"] * 2
+
+
+@pytest.mark.parametrize("name", ["fedmedian", "fedtrimmedavg"])
+def test_a_robust_strategy_aggregates_inside_the_hub(site: Site, name: str) -> None:
+    site.run(rounds=2, keys=f'inner-strategy = "{name}"')
+    assert [len(row["arrived"]) for row in site.rows()] == [2, 2]
+    text = (site.state / HUB_LOG).read_text().lower()
+    assert f"inner_strategy: {name}" in text

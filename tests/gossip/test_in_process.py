@@ -203,3 +203,53 @@ def test_deadlines_are_positive_and_finite(trio: Trio, deadline: float) -> None:
     trio.publish()
     with pytest.raises(ValueError, match="deadline"):
         trio.hubs["a"].exchange(1, deadline)
+
+
+# --- A limit for the distance of a neighbour's model ---
+
+
+def far(hub: str, factor: float):
+    return snapshot(hub, arrays={name: factor * array for name, array in model(hub).items()})
+
+
+@pytest.mark.parametrize("limit", [50.0, "10x"])
+@pytest.mark.parametrize("factor", [1e3, 1e30, 1e200])
+def test_a_model_too_far_away_is_refused_at_both_ends(trio: Trio, limit, factor: float) -> None:
+    trio.hubs["b"].limit_distance(limit)  # a and c take anything
+    trio.hubs["a"].publish(snapshot("a"))
+    trio.hubs["b"].publish(snapshot("b"))
+    trio.hubs["c"].publish(far("c", factor))
+    found = exchange_all(list(trio.hubs.values()))
+    assert set(found["b"].arrived) == {"a"}
+    assert found["b"].silent["c"].startswith("a model too far from this hub's own: ")
+    assert repr(limit) in found["b"].silent["c"]
+    assert "refused our snapshot: a model too far" in found["c"].silent["b"]
+    assert not found["c"].arrived
+    assert trio.hubs["b"].counters.rejected == {Rejection.DISTANCE: 1}
+
+
+def test_the_running_median_is_that_of_the_distances(trio: Trio) -> None:
+    for hub in trio.hubs.values():
+        hub.limit_distance("3x")
+    for mixing in range(1, 4):
+        trio.publish(mixing)
+        found = exchange_all(list(trio.hubs.values()), mixing)
+        assert not any(exchange.silent for exchange in found.values())
+    trio.hubs["a"].publish(snapshot("a", 4))
+    trio.hubs["b"].publish(snapshot("b", 4))
+    arrays = {name: array + 100 for name, array in model("c").items()}
+    trio.hubs["c"].publish(snapshot("c", 4, arrays=arrays))
+    found = exchange_all(list(trio.hubs.values()), 4)
+    assert {hub: sorted(exchange.arrived) for hub, exchange in found.items()} == {
+        "a": ["b"],
+        "b": ["a"],
+        "c": [],
+    }
+
+
+def test_without_a_limit_any_finite_model_is_taken(trio: Trio) -> None:
+    trio.hubs["b"].limit_distance(None)
+    trio.hubs["a"].publish(snapshot("a"))
+    trio.hubs["b"].publish(snapshot("b"))
+    trio.hubs["c"].publish(far("c", 1e30))
+    assert set(exchange_all(list(trio.hubs.values()))["b"].arrived) == {"a", "c"}

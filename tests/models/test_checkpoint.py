@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 
 import numpy as np
@@ -71,3 +72,36 @@ def test_a_file_of_another_kind_is_an_error(tmp_path):
     save_file(ARRAYS, path)
     with pytest.raises(ValueError, match="is not a checkpoint of a run"):
         load_checkpoint(path)
+
+
+def test_a_flipped_bit_is_found_wherever_it_is(tmp_path):
+    path = tmp_path / FILE
+    save_checkpoint(path, 1, LAYOUT, [LAYOUT.flatten(ARRAYS)], {"steps": [1, 2]})
+    whole, saved = path.read_bytes(), LAYOUT.flatten(ARRAYS)
+    for place in range(len(whole)):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :])
+        try:
+            back = load_checkpoint(path)
+        except ValueError:
+            continue
+        # The flip was in the name of the checksum, or in padding: nothing has changed.
+        assert (back.round, back.layout, back.extra) == (1, LAYOUT, {"steps": [1, 2]})
+        assert all(back.models[0][k].tobytes() == v.tobytes() for k, v in saved.items())
+
+
+def test_a_checkpoint_of_an_earlier_version_has_no_checksum(tmp_path):
+    about = {"round": 3, "hubs": 1, "names": list(ARRAYS), "extra": {}}
+    tensors = {f"0/{name}": array for name, array in ARRAYS.items()}
+    save_file(tensors, tmp_path / FILE, metadata={"mll-flower": json.dumps(about)})
+    assert load_checkpoint(tmp_path).round == 3
+
+
+@pytest.mark.parametrize(
+    "change", [{"hubs": 0}, {"names": None}, {"extra": 1}, {"round": "x"}, {"format": 99}]
+)
+def test_a_checkpoint_whose_description_makes_no_sense_is_an_error(tmp_path, change):
+    about = {"round": 3, "hubs": 1, "names": list(ARRAYS), "extra": {}} | change
+    tensors = {f"0/{name}": array for name, array in ARRAYS.items()}
+    save_file(tensors, tmp_path / FILE, metadata={"mll-flower": json.dumps(about)})
+    with pytest.raises(ValueError, match="is not a checkpoint of a run"):
+        load_checkpoint(tmp_path)

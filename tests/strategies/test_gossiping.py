@@ -309,3 +309,23 @@ class TestStart:
         with one.nodes:
             finish(one.start(1))
         assert isinstance(one.error, RuntimeError)
+
+
+def test_a_neighbour_that_is_too_far_away_is_refused_at_both_ends() -> None:
+    board = InProcessBoard()
+    link_a, link_b = (InProcessGossip(board, *pair, "run") for pair in (("a", "b"), ("b", "a")))
+    near = Site(link_a, 1.0, 1, max_neighbour_norm=10.0)
+    away = Site(link_b, 1e6, 1)
+    finish(near.start(1), away.start(1))
+    assert near.error is None
+    assert away.error is None
+    assert near.models[0].tolist() == [0.5] * 3
+    assert away.models[0].tolist() == [5e5] * 3
+    assert near.reports[0].silent["b"].startswith("a model too far from this hub's own")
+    assert "refused our snapshot" in away.reports[0].silent["a"]
+
+
+def test_a_limit_for_neighbours_that_makes_no_sense_is_an_error() -> None:
+    link = InProcessGossip(InProcessBoard(), "a", ["b"], "run")
+    with pytest.raises(ValueError, match="max_neighbour_norm='5'"):
+        GossipingHubStrategy(link, max_neighbour_norm="5")
