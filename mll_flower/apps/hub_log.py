@@ -46,7 +46,7 @@ def log_differences(app: MultiLevelStrategy, given: Collection[str], network: Ne
         ("q", app.q, network.q),
         ("tau", app.tau, network.tau),
         ("slot", app.slot, network.slot),
-        ("deadline", app.deadline, network.round_deadline),
+        ("deadline", app.deadline, "auto" if network.auto_deadline else network.round_deadline),
         ("absent", app.absent, network.absent),
         ("mixing", str(app.mixing), str(network.mixing)),
     ):

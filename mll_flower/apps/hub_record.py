@@ -11,7 +11,7 @@ each round, from which the run can be replayed:
 - ``weight`` of the hub, ``column`` (the H[j, d] that were used), ``silent`` (the neighbours that
   took no part in the mixing, and why);
 - ``loss``: mean training loss of the workers' steps (by weight if they report no steps);
-- ``seconds`` that the round lasted, and by how many it ended ``late``, after its deadline;
+- ``seconds`` that the round lasted, and by how many it ended ``late``, after its ``deadline``;
 - ``gossip_seconds``, ``gossip_sent``, ``gossip_received`` and ``model_bytes`` (models
   sent to and received from workers), all since the start;
 - ``test_loss`` and ``accuracy`` of the hub's own model, where it was evaluated (with another
@@ -122,6 +122,7 @@ class HubRecord:
             "column": report.column,
             "seconds": round(grid.lasted, 3),
             "late": round(grid.late, 3),
+            "deadline": round(grid.seconds, 3),
             "gossip_seconds": round(counters["seconds"], 3),
             "gossip_sent": counters["bytes_sent"],
             "gossip_received": counters["bytes_received"],
@@ -136,7 +137,7 @@ class HubRecord:
             self._tensorboard.hub_row(row)
         if row["mixing"] is not None:
             self.silent = row["silent"]
-        published = {key: row[key] for key in ("round", "loss", "late")}
+        published = {key: row[key] for key in ("round", "loss", "late", "deadline")}
         metric = row.get("metric", "accuracy")
         if metric in row:
             published |= {key: row[key] for key in ("metric", metric) if key in row}

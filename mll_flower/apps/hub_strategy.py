@@ -25,6 +25,7 @@ from mll_flower.deployment.hub_state import HUB_LOG, MODEL_FILE, Phase, hub_dire
 from mll_flower.deployment.mixing_column import mixing_column
 from mll_flower.deployment.network_file import load_network
 from mll_flower.deployment.shared_terms import layout_term
+from mll_flower.grids.auto_deadline import AutoDeadline
 from mll_flower.grids.deadline import DeadlineGrid
 from mll_flower.models.checkpoint import FILE, load_checkpoint, save_checkpoint
 from mll_flower.models.layout import Flat, Layout
@@ -106,6 +107,9 @@ class DeployedHubStrategy(GossipingHubStrategy):
         self._evaluate: Evaluate | None = None
         self._evaluation: MetricRecord | None = None  # of the present round
         self._grid: DeadlineGrid | None = None
+        self._auto_deadline: AutoDeadline | None = None
+        if network.auto_deadline:
+            self._auto_deadline = AutoDeadline(network.least_deadline, network.round_deadline)
         self._layout: Layout | None = None
         self._initial: Flat | None = None
         log_differences(app, given, network)
@@ -234,6 +238,7 @@ class DeployedHubStrategy(GossipingHubStrategy):
         assert self._grid is not None
         hub = self.hubs[0]
         row = self.record.row(report, self, self._grid)
+        self._choose_deadline(report, self._grid)
         on_round: Callable[[RoundReport], Any] | None = self.app.on_round
         added = on_round(report) if on_round is not None else None
         row.update(plain(dict(added or {})))
@@ -251,6 +256,14 @@ class DeployedHubStrategy(GossipingHubStrategy):
             {"run": self.gossip.run, "weights": hub.weights, "row": row},
         )
         self.record.write(row)
+
+    def _choose_deadline(self, report: RoundReport, grid: DeadlineGrid) -> None:
+        """Choose the deadline of the next round, if the network file leaves that to the hub."""
+        if self._auto_deadline is not None:
+            result = report.hubs[0]
+            asked = [reply.node for reply in (*result.arrived, *result.absent)]
+            grid.seconds = self._auto_deadline.observe(asked, grid.arrivals, grid.failures)
+            self.deadline = grid.seconds
 
     def _evaluation_of(self, server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
         """Return what the evaluation after this round gave, to Flower's loop."""

@@ -16,7 +16,7 @@ from mll_flower.gossip.grpc_client import call, open_channel
 from mll_flower.gossip.results import PeerSilent
 from mll_flower.gossip.snapshot import RejectedSnapshot
 
-COLUMNS = ("hub", "phase", "round", "mixing", "workers", "loss", "neighbours")
+COLUMNS = ("hub", "phase", "round", "mixing", "workers", "deadline", "loss", "neighbours")
 
 
 def ask_hub(
@@ -98,8 +98,9 @@ def status_table(network: NetworkFile, answers: Mapping[str, Mapping[str, Any]])
 def _cells(entry: HubEntry, answer: Mapping[str, Any], rounds: int) -> list[Text]:
     if not answer["reachable"]:
         reason = _text(answer["reason"], 200)
-        return [Text(entry.id), Text("unreachable", "red"), *[Text()] * 4, reason]
-    loss, outcomes = answer.get("loss"), answer.get("neighbours")
+        return [Text(entry.id), Text("unreachable", "red"), *[Text()] * 5, reason]
+    loss, deadline = answer.get("loss"), answer.get("deadline")
+    outcomes = answer.get("neighbours")
     neighbours = [
         _text(peer, style="green")
         if outcome == "mixed"
@@ -112,6 +113,7 @@ def _cells(entry: HubEntry, answer: Mapping[str, Any], rounds: int) -> list[Text
         _text(f"{answer.get('round', 0)} / {rounds}"),
         _text(answer.get("mixing") or 0),
         _text(f"{answer.get('workers', '-')} of {entry.workers}"),
+        Text(f"{deadline:.1f} s" if isinstance(deadline, float) else "-"),
         Text(f"{loss:.4f}" if isinstance(loss, float) else "-"),
         Text(", ").join(neighbours),
     ]

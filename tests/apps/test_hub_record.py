@@ -21,6 +21,7 @@ from mll_flower.strategies.reports import Absent, Arrival, HubRound, RoundReport
 from tests.support.event_files import scalars
 
 WEIGHTS = {11: 3.0, 12: 1.0, 13: 2.0}
+_GRID = SimpleNamespace(lasted=7.12345, late=-2.0, seconds=9.12345)
 
 
 @pytest.fixture
@@ -47,7 +48,7 @@ def row_of(record: HubRecord, number: int, hub_round: HubRound, mixed: bool = Fa
     )
     silent, column = ({"b": "no answer"}, {"a": 1.0}) if mixed else ({}, {})
     report = RoundReport(number, mixed, [hub_round], lambda: np.zeros(1), silent, column)
-    strategy, grid = SimpleNamespace(hubs=[hub], q=2), SimpleNamespace(lasted=7.12345, late=-2.0)
+    strategy, grid = SimpleNamespace(hubs=[hub], q=2), _GRID
     return record.row(report, strategy, grid)  # type: ignore[arg-type]
 
 
@@ -75,7 +76,7 @@ def test_a_row_has_what_a_replay_needs(record: HubRecord) -> None:
     assert (absent["cause"], len(absent["why"])) == ("late", 300)
     assert (row["round"], row["mixing"], row["weight"]) == (3, None, 6.0)
     assert row["loss"] == pytest.approx((10 * 0.5 + 5 * 2.0) / 15)  # by steps
-    assert (row["seconds"], row["late"]) == (7.123, -2.0)
+    assert (row["seconds"], row["late"], row["deadline"]) == (7.123, -2.0, 9.123)
     assert row["model_bytes"] == 16 * (2 * 2 + 1)  # an absent worker was sent the model, too
 
 

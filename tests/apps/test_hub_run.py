@@ -30,7 +30,7 @@ tau = 5
 q = 2
 slot = 0.001
 rounds = {rounds}
-round-deadline = 30
+round-deadline = {deadline}
 [run-config]
 dataset = "npz:data.npz"
 model = "{model}"
@@ -54,13 +54,19 @@ class Site:
         write_data(folder / "data.npz")
 
     def run(
-        self, rounds: int, model: str = "logistic", name: str = "trial", workers: int = 2
+        self,
+        rounds: int,
+        model: str = "logistic",
+        name: str = "trial",
+        workers: int = 2,
+        deadline: str = "30",
     ) -> None:
         text = NETWORK.format(
             name=name,
             rounds=rounds,
             model=model,
             workers=workers,
+            deadline=deadline,
             superlink=self.superlink,
             gossip=self.gossip,
         )
@@ -107,6 +113,15 @@ def test_a_whole_run(site: Site) -> None:
     site.check_model()
     with socket.create_server(("127.0.0.1", site.gossip)):
         pass  # its port is free again
+
+
+def test_a_hub_learns_the_deadline_of_its_rounds(site: Site) -> None:
+    site.run(rounds=3, deadline='"auto"\nround-deadline-cap = 70')
+    first, *others = [row["deadline"] for row in site.rows()]
+    assert first == 70.0, "before anything is known, the longest"
+    assert all(5.005 <= deadline < 70.0 for deadline in others)
+    assert read_now(site.state)["deadline"] == others[-1]
+    site.check_model()
 
 
 def test_a_hub_that_is_started_again_goes_on_from_its_checkpoint(site: Site) -> None:
