@@ -103,6 +103,7 @@ def _guard(
 
     from mll_flower.processes.fleet_filter import FleetFilter, WorkerKeys
     from mll_flower.processes.guarded_superexec import superexec_command
+    from mll_flower.processes.renewed_certificate import follow_renewals
 
     worker_keys = WorkerKeys(keys) if keys else None
 
@@ -120,6 +121,10 @@ def _guard(
                 FleetFilter(app, private, worker_keys), host=host, port=port, **more
             )
             scheme = "https" if config.is_ssl else "http"
+            if config.is_ssl:
+                config.load()
+                files = Path(str(config.ssl_certfile)), Path(str(config.ssl_keyfile))
+                follow_renewals(config.ssl, *files)
             for bound, use in zip(sockets, ("the hub itself", "workers alone"), strict=True):
                 log(INFO, "%s://%s:%d serves %s", scheme, *bound.getsockname()[:2], use)
             uvicorn.Server(config).run(sockets=sockets)
