@@ -35,10 +35,14 @@ from typing import Any
 from mll_flower.deployment.hub_state import ROUNDS_FILE, Phase, write_now
 from mll_flower.gossip import Gossip
 from mll_flower.grids.deadline import DeadlineGrid
+from mll_flower.processes.log_rotation import rotate_by_name
 from mll_flower.results.files import TENSORBOARD
 from mll_flower.results.tensorboard import TensorBoardWriter
 from mll_flower.strategies.gossiping import GossipingHubStrategy
 from mll_flower.strategies.reports import Arrival, RoundReport
+
+ROUNDS_BYTES, ROUNDS_KEPT = 32 << 20, 7
+"""Bytes of a file of rounds, which then begins anew, and how many older parts are kept."""
 
 # Names under which Flower projects report their training loss.
 _LOSSES = ("loss", "train_loss", "train-loss")
@@ -132,6 +136,8 @@ class HubRecord:
 
     def write(self, row: dict[str, Any]) -> None:
         """Append a row, and publish what it says about the hub."""
+        # Only before a row, so that the newest part always holds the last one.
+        rotate_by_name(self.folder / ROUNDS_FILE, ROUNDS_BYTES, ROUNDS_KEPT)
         self._append(row)
         if self._tensorboard is not None:
             self._tensorboard.hub_row(row)

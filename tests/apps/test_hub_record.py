@@ -17,6 +17,7 @@ from mll_flower.apps.hub_record import HubRecord
 from mll_flower.deployment.hub_state import ROUNDS_FILE, Phase, read_now
 from mll_flower.gossip import InProcessBoard, InProcessGossip
 from mll_flower.grids.absences import Absence
+from mll_flower.processes.log_rotation import parts
 from mll_flower.strategies.reports import Absent, Arrival, HubRound, RoundReport
 from tests.support.event_files import scalars
 
@@ -169,3 +170,19 @@ def test_rows_go_to_tensorboard_if_that_is_asked(tmp_path: Path, gossip: InProce
     assert found["hub/silent"] == [(1, 0), (2, 1)]
     assert found["hub/accuracy"] == [(2, 0.75)]
     record._tensorboard.close()  # type: ignore[union-attr]
+
+
+def test_a_large_record_begins_anew_and_goes_on_after_a_stop(
+    record: HubRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mll_flower.apps.hub_record.ROUNDS_BYTES", 1000)
+    rows = [row_of(record, n, HubRound([arrival(11, 4, 5, 2.0)], [])) for n in range(1, 9)]
+    for row in rows[:-1]:
+        record.write(row)
+        record.event("begins", round=row["round"], why="x" * 600)  # never alone in a part
+    files = parts(tmp_path / ROUNDS_FILE)
+    assert len(files) > 2
+    record.complete(rows[-2])  # written before the stop
+    record.complete(rows[-1])  # not written before the stop
+    entries = [json.loads(x) for path in files for x in path.read_text().splitlines()]
+    assert [e["round"] for e in entries if "arrived" in e] == list(range(1, 9))
