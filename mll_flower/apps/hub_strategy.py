@@ -261,7 +261,7 @@ class DeployedHubStrategy(GossipingHubStrategy):
         """Choose the deadline of the next round, if the network file leaves that to the hub."""
         if self._auto_deadline is not None:
             result = report.hubs[0]
-            asked = [reply.node for reply in (*result.arrived, *result.absent)]
+            asked = [a.node for a in result.arrived] + [a.node for a in result.absent]
             grid.seconds = self._auto_deadline.observe(asked, grid.arrivals, grid.failures)
             self.deadline = grid.seconds
 

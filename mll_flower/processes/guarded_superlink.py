@@ -126,8 +126,8 @@ def _guard(
                 FleetFilter(app, private, worker_keys), host=host, port=port, **more
             )
             scheme = "https" if config.is_ssl else "http"
-            if config.is_ssl:
-                config.load()
+            config.load()
+            if config.ssl is not None:
                 files = Path(str(config.ssl_certfile)), Path(str(config.ssl_keyfile))
                 follow_renewals(config.ssl, *files)
             clean_regularly(lambda: app.state.linkstate_factory.state())
