@@ -47,7 +47,7 @@ tau = {tau}
 q = 1
 slot = {slot}
 rounds = {rounds}
-round-deadline = 120
+round-deadline = {deadline}
 gossip-deadline = 120
 edges = [["a", "b"]]
 [run-config]
@@ -100,23 +100,23 @@ def measure(folder: Path, cold: bool, model: str, rounds: int) -> Costs:
     rounds : int
         Rounds that are counted.
     """
-    network = _prepare(folder, model, FIRST + rounds)
+    network = prepare(folder, model, FIRST + rounds)
     command = [sys.executable, "-c", "from mll_flower.cli import app; app()"]
     command += ["up", str(network.path), *(["--cold"] if cold else [])]
     with (folder / "up.log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
     tree = ProcessTree(process)
     try:
-        _wait(process, folder, lambda: len(_rows(network, "a")) >= FIRST)
+        _wait(process, folder, lambda: len(rows_of(network, "a")) >= FIRST)
         begin = _worker_cpu(process.pid)
-        counted = len(_rows(network, "a"))
-        _wait(process, folder, lambda: len(_rows(network, "a")) >= FIRST + rounds)
+        counted = len(rows_of(network, "a"))
+        _wait(process, folder, lambda: len(rows_of(network, "a")) >= FIRST + rounds)
         used, messages = _worker_cpu(process.pid) - begin, FIRST + rounds - counted
         process.wait(PATIENCE)
     finally:
         tree.end()
     costs = Costs(cpu=[used / (2 * messages)])  # two workers
-    hubs = [_rows(network, hub)[FIRST - 1 :] for hub in ("a", "b")]
+    hubs = [rows_of(network, hub)[FIRST - 1 :] for hub in ("a", "b")]
     for rows in hubs:
         assert not any(row["absent"] or row["silent"] for row in rows), rows
         times = [row["time"] for row in rows]
@@ -126,20 +126,39 @@ def measure(folder: Path, cold: bool, model: str, rounds: int) -> Costs:
     return costs
 
 
-def _prepare(folder: Path, model: str, rounds: int) -> NetworkFile:
+def prepare(
+    folder: Path, model: str, rounds: int, slot: float = SLOT, deadline: str = "120"
+) -> NetworkFile:
+    """Write the data, the network file and the certificates of a network of two hubs.
+
+    Parameters
+    ----------
+    folder : Path
+        Where they are written.
+    model : str
+        The model that is trained.
+    rounds : int
+        Rounds of the run.
+    slot : float
+        Seconds per slot.
+    deadline : str
+        Deadline of a round, as in a network file.
+    """
     digits = load_digits()
     x, y = (digits.images / 16).astype(np.float32)[:, None], digits.target.astype(np.int64)
     arrays = {"x_train": x[:1500], "y_train": y[:1500], "x_test": x[1500:], "y_test": y[1500:]}
     np.savez(folder / "digits.npz", **arrays)
     ports = [free_port() for _ in range(4)]
     path = folder / "network.toml"
-    path.write_text(_NETWORK.format(tau=TAU, slot=SLOT, rounds=rounds, model=model, ports=ports))
+    values = {"tau": TAU, "slot": slot, "rounds": rounds, "model": model, "deadline": deadline}
+    path.write_text(_NETWORK.format(**values, ports=ports))
     network = load_network(path)
     make_certs(network, network.certs)
     return network
 
 
-def _rows(network: NetworkFile, hub: str) -> list[dict[str, Any]]:
+def rows_of(network: NetworkFile, hub: str) -> list[dict[str, Any]]:
+    """Return the rows of a hub's rounds so far."""
     path = hub_directory(network, hub) / ROUNDS_FILE
     lines = path.read_text().splitlines() if path.exists() else []
     return [row for row in map(json.loads, lines) if "arrived" in row]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection
+from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import networkx as nx
 from flwr.supercore import log
 
 from mll_flower.deployment.network_entries import NetworkFile
+from mll_flower.processes.log_rotation import KEPT, MOST_BYTES
 from mll_flower.strategies.multi_level import MultiLevelStrategy
 
 # Flower's logger, which apps use, too, and that of the gossip.
@@ -23,11 +25,13 @@ class HubLog:
     Parameters
     ----------
     path : Path
-        The file, to which lines are appended.
+        The file, to which lines are appended; when it has become large, it begins anew.
     """
 
     def __init__(self, path: Path) -> None:
-        self._handler = logging.FileHandler(path, encoding="utf-8")
+        self._handler = RotatingFileHandler(
+            path, maxBytes=MOST_BYTES, backupCount=KEPT, encoding="utf-8"
+        )
         self._handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
         for name in _LOGGERS:
             logging.getLogger(name).addHandler(self._handler)
@@ -46,7 +50,7 @@ def log_differences(app: MultiLevelStrategy, given: Collection[str], network: Ne
         ("q", app.q, network.q),
         ("tau", app.tau, network.tau),
         ("slot", app.slot, network.slot),
-        ("deadline", app.deadline, network.round_deadline),
+        ("deadline", app.deadline, "auto" if network.auto_deadline else network.round_deadline),
         ("absent", app.absent, network.absent),
         ("mixing", str(app.mixing), str(network.mixing)),
         *(

@@ -11,7 +11,7 @@ each round, from which the run can be replayed:
 - ``weight`` of the hub, ``column`` (the H[j, d] that were used), ``silent`` (the neighbours that
   took no part in the mixing, and why);
 - ``loss``: mean training loss of the workers' steps (by weight if they report no steps);
-- ``seconds`` that the round lasted, and by how many it ended ``late``, after its deadline;
+- ``seconds`` that the round lasted, and by how many it ended ``late``, after its ``deadline``;
 - ``gossip_seconds``, ``gossip_sent``, ``gossip_received`` and ``model_bytes`` (models
   sent to and received from workers), all since the start;
 - ``test_loss`` and ``accuracy`` of the hub's own model, where it was evaluated (with another
@@ -35,10 +35,14 @@ from typing import Any
 from mll_flower.deployment.hub_state import ROUNDS_FILE, Phase, write_now
 from mll_flower.gossip import Gossip
 from mll_flower.grids.deadline import DeadlineGrid
+from mll_flower.processes.log_rotation import rotate_by_name
 from mll_flower.results.files import TENSORBOARD
 from mll_flower.results.tensorboard import TensorBoardWriter
 from mll_flower.strategies.gossiping import GossipingHubStrategy
 from mll_flower.strategies.reports import Arrival, RoundReport
+
+ROUNDS_BYTES, ROUNDS_KEPT = 32 << 20, 7
+"""Bytes of a file of rounds, which then begins anew, and how many older parts are kept."""
 
 # Names under which Flower projects report their training loss.
 _LOSSES = ("loss", "train_loss", "train-loss")
@@ -124,6 +128,7 @@ class HubRecord:
             "column": report.column,
             "seconds": round(grid.lasted, 3),
             "late": round(grid.late, 3),
+            "deadline": round(grid.seconds, 3),
             "gossip_seconds": round(counters["seconds"], 3),
             "gossip_sent": counters["bytes_sent"],
             "gossip_received": counters["bytes_received"],
@@ -133,12 +138,14 @@ class HubRecord:
 
     def write(self, row: dict[str, Any]) -> None:
         """Append a row, and publish what it says about the hub."""
+        # Only before a row, so that the newest part always holds the last one.
+        rotate_by_name(self.folder / ROUNDS_FILE, ROUNDS_BYTES, ROUNDS_KEPT)
         self._append(row)
         if self._tensorboard is not None:
             self._tensorboard.hub_row(row)
         if row["mixing"] is not None:
             self.silent = row["silent"]
-        published = {key: row[key] for key in ("round", "loss", "late")}
+        published = {key: row[key] for key in ("round", "loss", "late", "deadline")}
         metric = row.get("metric", "accuracy")
         if metric in row:
             published |= {key: row[key] for key in ("metric", metric) if key in row}

@@ -27,6 +27,7 @@ from mll_flower.deployment.mixing_column import mixing_column
 from mll_flower.deployment.network_file import load_network
 from mll_flower.deployment.shared_terms import layout_term
 from mll_flower.deployment.trust import Trust
+from mll_flower.grids.auto_deadline import AutoDeadline
 from mll_flower.grids.deadline import DeadlineGrid
 from mll_flower.models.checkpoint import FILE
 from mll_flower.models.layout import Flat, Layout
@@ -113,6 +114,9 @@ class DeployedHubStrategy(GossipingHubStrategy):
         self._evaluate: Evaluate | None = None
         self._evaluation: MetricRecord | None = None  # of the present round
         self._grid: DeadlineGrid | None = None
+        self._auto_deadline: AutoDeadline | None = None
+        if network.auto_deadline:
+            self._auto_deadline = AutoDeadline(network.least_deadline, network.round_deadline)
         self._layout: Layout | None = None
         self._initial: Flat | None = None
         log_differences(app, given, network)
@@ -233,6 +237,7 @@ class DeployedHubStrategy(GossipingHubStrategy):
         assert self._grid is not None
         hub = self.hubs[0]
         row = self.record.row(report, self, self._grid)
+        self._choose_deadline(report, self._grid)
         on_round: Callable[[RoundReport], Any] | None = self.app.on_round
         added = on_round(report) if on_round is not None else None
         row.update(plain(dict(added or {})))
@@ -244,6 +249,14 @@ class DeployedHubStrategy(GossipingHubStrategy):
         # The checkpoint first, with the row in it: a crash between the two loses neither.
         self._checkpoint.save(report.number, hub.layout, hub.model, hub.weights, row)
         self.record.write(row)
+
+    def _choose_deadline(self, report: RoundReport, grid: DeadlineGrid) -> None:
+        """Choose the deadline of the next round, if the network file leaves that to the hub."""
+        if self._auto_deadline is not None:
+            result = report.hubs[0]
+            asked = [a.node for a in result.arrived] + [a.node for a in result.absent]
+            grid.seconds = self._auto_deadline.observe(asked, grid.arrivals, grid.failures)
+            self.deadline = grid.seconds
 
     def _evaluation_of(self, server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
         """Return what the evaluation after this round gave, to Flower's loop."""

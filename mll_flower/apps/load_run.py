@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mll_flower.deployment.hub_state import ROUNDS_FILE, Phase, read_now
+from mll_flower.processes.log_rotation import parts
 from mll_flower.results.run_result import RunResult
 from mll_flower.results.runs import load_run as load_simulated_run
 from mll_flower.results.runs import metric_name
@@ -38,7 +39,7 @@ def _load_hub(folder: Path) -> RunResult:
     now = read_now(folder)
     start: float | None = None
     steps = 0
-    for row in _entries(folder / ROUNDS_FILE):
+    for row in [row for part in parts(folder / ROUNDS_FILE) for row in _entries(part)]:
         start = row["time"] if start is None else start
         if "arrived" not in row:
             continue  # an event

@@ -105,6 +105,10 @@ def certs(
     extend: Annotated[
         bool, typer.Option("--extend", help="Keep existing files, make those that are missing.")
     ] = False,
+    renew: Annotated[
+        bool,
+        typer.Option("--renew", help="New certificates for hubs and operator; the rest stays."),
+    ] = False,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace everything, the authority too.")
     ] = False,
@@ -116,7 +120,7 @@ def certs(
     from mll_flower.deployment.certs import make_certs
 
     deployment = _load(network)
-    written = make_certs(deployment, deployment.certs, days, overwrite, extend)
+    written = make_certs(deployment, deployment.certs, days, overwrite, extend, renew)
     _print(f"{len(written)} files in {deployment.certs}")
     _print(f"Which machine needs which: {deployment.certs / 'README.txt'}")
 
@@ -249,13 +253,15 @@ def status(
     """
     from rich.live import Live
 
-    from mll_flower.deployment.status import ask_hubs, status_table
+    from mll_flower.deployment.status import ask_hubs, status_table, status_warnings
 
     deployment = _load(network)
     answers = ask_hubs(deployment, insecure)
     if as_json:
         print(json.dumps(answers, indent=2))
         return
+    for warning in status_warnings(deployment, answers, insecure):
+        _print(f"Warning: {warning}", "yellow")
     if not watch:
         console.print(status_table(deployment, answers))
         return

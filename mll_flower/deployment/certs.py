@@ -17,6 +17,7 @@ from __future__ import annotations
 import datetime as dt
 import ipaddress
 import os
+import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -27,6 +28,9 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from mll_flower.deployment.network_entries import NetworkFile, host_of
 from mll_flower.gossip.tls import OPERATOR, TlsFiles, hub_name, operator_name
+
+AUTHORITY_LIVES = 10
+"""The CA's certificate is valid for this many times the days of the others."""
 
 _README = """\
 Keys and certificates of the network {name!r}.
@@ -59,6 +63,7 @@ def make_certs(
     days: int = 365,
     overwrite: bool = False,
     extend: bool = False,
+    renew: bool = False,
 ) -> list[Path]:
     """Make all certificates and keys that a network needs.
 
@@ -69,12 +74,17 @@ def make_certs(
     directory : Path
         Where to put them; created if it does not exist.
     days : int
-        Days for which the certificates are valid.
+        Days for which the certificates are valid; the CA's own for ten times as many.
     overwrite : bool
         Replace all files, the CA's too: every hub then needs its new files.
     extend : bool
         Keep the files that exist and make those that are missing, signed by the existing CA:
         for hubs and workers that join later.
+    renew : bool
+        Make new certificates and keys for the hubs and the operator, signed by the existing CA,
+        and what is missing. Those that they replace are kept in a folder ``old-<time>``. If the
+        CA's own certificate would end before them, it is renewed as well, with the same key: who
+        has the old one believes the new certificates until then, too.
 
     Returns
     -------
@@ -83,17 +93,22 @@ def make_certs(
     """
     if days < 1:
         raise ValueError(f"days={days}: certificates are valid for at least 1 day")
-    if overwrite and extend:
-        raise ValueError("overwrite and extend are both asked for; choose one")
+    if overwrite + extend + renew > 1:
+        raise ValueError("of overwrite, extend and renew more than one is asked for; choose one")
+    if renew and not (directory / "ca.crt").exists():
+        raise FileNotFoundError(
+            f"{directory / 'ca.crt'} does not exist: there is nothing to renew; make the "
+            f"certificates with `mll-flower certs {network.path}`"
+        )
     existing = [path for path in _all_files(network, directory) if path.exists()]
-    if existing and not (overwrite or extend):
+    if existing and not (overwrite or extend or renew):
         raise FileExistsError(
             f"{existing[0]} exists; nothing was written. Ask for overwrite to replace everything, "
-            "or for extend to add what is missing"
+            "for extend to add what is missing, or for renew to replace what expires"
         )
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     (directory / "workers").mkdir(exist_ok=True, mode=0o700)
-    return _Maker(network, directory, days, keep=extend).make()
+    return _Maker(network, directory, days, keep=extend or renew, renew=renew).make()
 
 
 def _pair(directory: Path, stem: str) -> tuple[Path, Path]:
@@ -114,16 +129,20 @@ def _worker_keys(network: NetworkFile, directory: Path) -> Iterator[Path]:
 
 
 class _Maker:
-    """Makes the files of one network; with ``keep``, only those that are missing."""
+    """Makes the files of one network; with ``keep``, only those that are missing or renewed."""
 
-    def __init__(self, network: NetworkFile, directory: Path, days: int, keep: bool) -> None:
+    def __init__(
+        self, network: NetworkFile, directory: Path, days: int, keep: bool, renew: bool
+    ) -> None:
         self.network = network
         self.directory = directory
-        self.keep = keep
+        self.keep, self.renew = keep, renew
         self.written: list[Path] = []
         # Valid since yesterday: the clocks of two sites differ.
         self.start = dt.datetime.now(dt.UTC) - dt.timedelta(days=1)
         self.end = self.start + dt.timedelta(days=days + 1)
+        self.authority_end = self.start + dt.timedelta(days=AUTHORITY_LIVES * days + 1)
+        self.old = directory / f"old-{dt.datetime.now(dt.UTC):%Y%m%d-%H%M%S}"
 
     def make(self) -> list[Path]:
         issuer, signer = self.authority()
@@ -147,8 +166,10 @@ class _Maker:
         certificate_path, key_path = _pair(self.directory, "ca")
         if self.keep and certificate_path.exists():
             return self.load_authority(certificate_path, key_path)
-        key = ec.generate_private_key(ec.SECP384R1())
         name = _common_name(f"MLL network {self.network.name} CA")
+        return self.make_authority(name, ec.generate_private_key(ec.SECP384R1()))
+
+    def make_authority(self, name: x509.Name, key: _Key) -> tuple[x509.Name, _Key]:
         usage = x509.KeyUsage(
             digital_signature=True,
             key_cert_sign=True,
@@ -161,12 +182,12 @@ class _Maker:
             decipher_only=False,
         )
         certificate = (
-            self.builder(name, name, key, key)
+            self.builder(name, name, key, key, self.authority_end)
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
             .add_extension(usage, critical=True)
             .sign(key, hashes.SHA384())
         )
-        self.write_pair(certificate_path, key_path, certificate, key)
+        self.write_pair(*_pair(self.directory, "ca"), certificate, key)
         return name, key
 
     def load_authority(self, certificate_path: Path, key_path: Path) -> tuple[x509.Name, _Key]:
@@ -180,6 +201,9 @@ class _Maker:
             raise ValueError(
                 f"{key_path} is not the key of {certificate_path}: bring back the one that is"
             )
+        if self.renew and certificate.not_valid_after_utc < self.end:
+            self.keep_aside(certificate_path)
+            return self.make_authority(certificate.subject, key)
         self.end = min(self.end, certificate.not_valid_after_utc)
         return certificate.subject, key
 
@@ -193,11 +217,14 @@ class _Maker:
         signer: _Key,
     ) -> None:
         certificate_path, key_path = _pair(self.directory, stem)
-        if self.keep and certificate_path.exists() and key_path.exists():
+        if self.renew:
+            self.keep_aside(certificate_path)
+            self.keep_aside(key_path)
+        elif self.keep and certificate_path.exists() and key_path.exists():
             return
         key = ec.generate_private_key(ec.SECP384R1())
         certificate = (
-            self.builder(_common_name(common_name), issuer, key, signer)
+            self.builder(_common_name(common_name), issuer, key, signer, self.end)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(x509.SubjectAlternativeName(names), critical=False)
             .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
@@ -206,7 +233,7 @@ class _Maker:
         self.write_pair(certificate_path, key_path, certificate, key)
 
     def builder(
-        self, subject: x509.Name, issuer: x509.Name, key: _Key, signer: _Key
+        self, subject: x509.Name, issuer: x509.Name, key: _Key, signer: _Key, end: dt.datetime
     ) -> x509.CertificateBuilder:
         return (
             x509.CertificateBuilder()
@@ -215,7 +242,7 @@ class _Maker:
             .public_key(key.public_key())
             .serial_number(x509.random_serial_number())
             .not_valid_before(self.start)
-            .not_valid_after(self.end)
+            .not_valid_after(end)
             .add_extension(
                 x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False
             )
@@ -251,6 +278,12 @@ class _Maker:
         )
         self.write(key_path, private, 0o600)
         self.write(certificate_path, certificate.public_bytes(serialization.Encoding.PEM), 0o644)
+
+    def keep_aside(self, path: Path) -> None:
+        """Keep a copy of a file that is replaced."""
+        if path.exists():
+            self.old.mkdir(exist_ok=True, mode=0o700)
+            shutil.copy2(path, self.old / path.name)
 
     def write(self, path: Path, data: bytes, mode: int) -> None:
         """Write a new file that never has another mode than this, not even while it is empty."""

@@ -1,6 +1,6 @@
 """Which certificates and keys each hub, each worker and the operator of a deployment needs.
 
-Also checks that they exist, before anything is started.
+Also checks that they exist and are valid today, before anything is started.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mll_flower.deployment.certs import operator_files, public_key, worker_key
+from mll_flower.deployment.expiry import check_dates
 from mll_flower.deployment.network_entries import NetworkFile
 
 
@@ -36,7 +37,7 @@ def operator_credentials(network: NetworkFile) -> list[Path]:
 
 
 def check_credentials(network: NetworkFile, needed: Sequence[Path], insecure: bool) -> None:
-    """Raise an error that names the remedy if a certificate or key is missing."""
+    """Raise an error that names the remedy if a certificate or key is missing, or expired."""
     missing = [path for path in needed if not path.is_file()]
     if missing and not insecure:
         raise FileNotFoundError(
@@ -45,3 +46,5 @@ def check_credentials(network: NetworkFile, needed: Sequence[Path], insecure: bo
             "use --insecure (every model and every instruction then travels in the clear, and "
             "anyone may pose as a hub or a worker)"
         )
+    if not insecure:
+        check_dates(network, [path for path in needed if path.suffix == ".crt"])

@@ -8,6 +8,7 @@ does nothing for them, and they outlive a run that is started again.
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,6 +25,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from mll_flower.deployment.hub_state import ROUNDS_FILE, Phase, read_now
+from mll_flower.processes.log_rotation import parts
 
 LOOPBACK = "127.0.0.1"
 
@@ -32,7 +34,8 @@ class RoundsReader:
     """Reads the rows and events of a hub that were written since the last time.
 
     A line that is not complete yet is left for the next time; one that cannot be read is
-    skipped. A file that has become shorter was replaced, and is read from its beginning.
+    skipped. A file that has become shorter was replaced, and is read from its beginning. Of a file
+    that has begun anew, the older parts are read first.
 
     Parameters
     ----------
@@ -42,21 +45,26 @@ class RoundsReader:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._position = 0
+        self._positions: dict[int, int] = {}  # by inode, which a part keeps
 
     def new_entries(self) -> list[dict[str, Any]]:
         """Return the entries that were added since the last call, in their order."""
-        try:
-            with self.path.open("rb") as file:
-                if file.seek(0, 2) < self._position:
-                    self._position = 0
-                file.seek(self._position)
-                text = file.read()
-        except OSError:
-            return []
-        whole = text[: text.rfind(b"\n") + 1]
-        self._position += len(whole)
-        return [entry for line in whole.splitlines() if (entry := _read_line(line)) is not None]
+        entries: list[dict[str, Any]] = []
+        for part in parts(self.path):
+            try:
+                with part.open("rb") as file:
+                    inode, size = (stat := os.fstat(file.fileno())).st_ino, stat.st_size
+                    position = self._positions.get(inode, 0)
+                    if size < position:
+                        position = 0
+                    file.seek(position)
+                    text = file.read()
+            except OSError:
+                continue
+            whole = text[: text.rfind(b"\n") + 1]
+            self._positions[inode] = position + len(whole)
+            entries += [e for line in whole.splitlines() if (e := _read_line(line)) is not None]
+        return entries
 
 
 def _read_line(line: bytes) -> dict[str, Any] | None:

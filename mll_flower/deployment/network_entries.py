@@ -14,6 +14,13 @@ from mll_flower.gossip.tls import TlsFiles
 
 Value = bool | int | float | str
 
+AUTO_LEAST = 5.0
+"""Seconds of a round beyond its tau slots that it has at least, where hubs choose the deadline: a
+worker stops 3 s before the deadline, and must have its whole time by then."""
+
+AUTO_MOST = 60.0
+"""Seconds of a round beyond its tau slots that it has at most, unless another limit is given."""
+
 
 class NetworkFileError(ValueError):
     """A network file that cannot be used; the text names the place and the remedy."""
@@ -73,6 +80,8 @@ class NetworkFile:
         Number of rounds of the run.
     round_deadline, gossip_deadline : float
         Seconds that a round, and an exchange between hubs, may last.
+    auto_deadline : bool
+        Whether each hub learns the deadline of its rounds; ``round_deadline`` is then the longest.
     mixing : str | Path
         ``"metropolis"``, or the file of a mixing matrix H.
     absent : str
@@ -107,6 +116,12 @@ class NetworkFile:
     run_config: Mapping[str, Value] = field(default_factory=dict)
     app: Path | None = None
     trust: Trust = field(default_factory=Trust)
+    auto_deadline: bool = False
+
+    @property
+    def least_deadline(self) -> float:
+        """The shortest deadline of a round that a hub may choose, in seconds."""
+        return self.tau * self.slot + AUTO_LEAST if self.auto_deadline else self.round_deadline
 
     @cached_property
     def graph(self) -> nx.Graph[str]:

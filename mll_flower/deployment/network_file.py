@@ -18,7 +18,14 @@ import networkx as nx
 
 from mll_flower.algorithm.graphs import GRAPHS, hub_graph
 from mll_flower.deployment.example_network import example_network
-from mll_flower.deployment.network_entries import HubEntry, NetworkFile, NetworkFileError, Value
+from mll_flower.deployment.network_entries import (
+    AUTO_LEAST,
+    AUTO_MOST,
+    HubEntry,
+    NetworkFile,
+    NetworkFileError,
+    Value,
+)
 from mll_flower.deployment.trust import TRUST_KEYS, read_trust
 from mll_flower.gossip.tls import SUFFIX, TlsFiles
 from mll_flower.models.subnetwork_average import ABSENT_RULES
@@ -29,8 +36,8 @@ ROUND_MARGIN = 10.0
 """Seconds of a round beyond its tau slots, by default: what Flower takes to start workers."""
 
 _TOP = {
-    "name", "tau", "q", "slot", "rounds", "slots", "round-deadline", "gossip-deadline",
-    "mixing", "absent", "certs", "edges", "graph", "hub", "run-config", "app",
+    "name", "tau", "q", "slot", "rounds", "slots", "round-deadline", "round-deadline-cap",
+    "gossip-deadline", "mixing", "absent", "certs", "edges", "graph", "hub", "run-config", "app",
     *TRUST_KEYS,
 }  # fmt: skip
 _HUB = {"id", "superlink", "gossip", "workers", "listen", "ca", "certificate", "key"}
@@ -108,13 +115,8 @@ class _Reader:
         tau, q, slot = self.count(self.top, "tau"), self.count(self.top, "q"), self.seconds("slot")
         certs = self.resolve(self.text(self.top, "certs", default="certs"))
         hubs = self.hubs(certs)
-        round_deadline = self.seconds("round-deadline", tau * slot + ROUND_MARGIN)
-        if round_deadline < tau * slot:
-            raise self.error(
-                "round-deadline",
-                f"{round_deadline} s is shorter than tau * slot = {tau * slot} s",
-                "workers need that time for their steps, and more to answer: raise it",
-            )
+        auto = self.top.get("round-deadline") == "auto"
+        round_deadline = self.round_deadline(tau * slot, auto)
         # How far two hubs can be apart after q rounds, each at least tau slots long.
         skew = q * (round_deadline - tau * slot)
         name = self.text(self.top, "name")
@@ -138,7 +140,33 @@ class _Reader:
             # Only hubs have the app's folder: they check it.
             app=self.resolve(self.text(self.top, "app")) if "app" in self.top else None,
             trust=read_trust(self.top, {hub.id: hub.workers for hub in hubs}, self.error),
+            auto_deadline=auto,
         )
+
+    def round_deadline(self, period: float, auto: bool) -> float:
+        """Return the deadline of a round, or the longest that a hub may choose."""
+        key, least = "round-deadline", period
+        if auto:
+            key, least = "round-deadline-cap", period + AUTO_LEAST
+            deadline = self.seconds(key, period + AUTO_MOST)
+        elif "round-deadline-cap" in self.top:
+            raise self.error(
+                "round-deadline-cap",
+                "is the limit of deadlines that hubs choose themselves",
+                'write round-deadline = "auto", or remove it',
+            )
+        elif isinstance(self.top.get(key), str):
+            raise self.error(key, f"{self.top[key]!r}", 'use a number of seconds, or "auto"')
+        else:
+            deadline = self.seconds(key, period + ROUND_MARGIN)
+        if deadline < least:
+            beyond = f" + {AUTO_LEAST:g}" if auto else ""
+            raise self.error(
+                key,
+                f"{deadline} s is shorter than tau * slot{beyond} = {least} s",
+                "workers need that time for their steps, and more to answer: raise it",
+            )
+        return deadline
 
     def rounds(self, tau: int) -> int:
         if ("rounds" in self.top) == ("slots" in self.top):

@@ -17,6 +17,7 @@ from typing import Any
 
 from mll_flower.config import RunConfig
 from mll_flower.deployment.app_config import app_run_config, check_state_outside
+from mll_flower.deployment.clock import why_turned_away
 from mll_flower.deployment.commands import (
     deployment_environment,
     submit_command,
@@ -286,8 +287,11 @@ class WorkerSite:
 
     def plan_restart(self, ended: Ended) -> None:
         """Say that the SuperNode has ended; `restart_if_due` will start it again."""
-        # It ends by itself when the SuperLink does not know its key yet, or any more.
-        self.say(f"{ended}; it is started again in {_RESTART_PAUSE:g} s")
+        # It ends by itself when the SuperLink does not know its key yet, or any more, and when
+        # the clocks differ: of that it says nothing itself.
+        entry = self.network.hub(self.hub)
+        why = why_turned_away(entry.superlink, None if self.insecure else entry.tls.ca)
+        self.say(f"{ended}; {f'{why}; ' if why else ''}it is started again in {_RESTART_PAUSE:g} s")
         self._restart_at = time.monotonic() + _RESTART_PAUSE
 
     def restart_if_due(self) -> None:

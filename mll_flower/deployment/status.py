@@ -11,12 +11,13 @@ from rich.text import Text
 
 from mll_flower.deployment.certs import operator_files
 from mll_flower.deployment.credentials import check_credentials, operator_credentials
+from mll_flower.deployment.expiry import expiry_warnings, served_until
 from mll_flower.deployment.network_entries import HubEntry, NetworkFile
 from mll_flower.gossip.grpc_client import call, open_channel
 from mll_flower.gossip.results import PeerSilent
 from mll_flower.gossip.snapshot import RejectedSnapshot
 
-COLUMNS = ("hub", "phase", "round", "mixing", "workers", "loss", "neighbours")
+COLUMNS = ("hub", "phase", "round", "mixing", "workers", "deadline", "loss", "neighbours")
 
 
 def ask_hub(
@@ -48,12 +49,18 @@ def ask_hub(
         channel.close()
 
 
+def _certificate_until(network: NetworkFile, hub: str, timeout: float) -> dict[str, str]:
+    until = served_until(network.hub(hub).gossip, operator_files(network.certs), timeout)
+    return {} if until is None else {"certificate_until": until.isoformat()}
+
+
 def ask_hubs(
     network: NetworkFile, insecure: bool = False, timeout: float = 2.0
 ) -> dict[str, dict[str, Any]]:
     """Return the status of each hub by id, all asked at once.
 
     ``reachable`` says whether a hub answered; if it did not, ``reason`` says why.
+    ``certificate_until`` is the end of the certificate that it shows, as far as it shows one.
 
     Parameters
     ----------
@@ -67,14 +74,35 @@ def ask_hubs(
     check_credentials(network, operator_credentials(network), insecure)
 
     def ask(hub: str) -> dict[str, Any]:
+        # What the hub says of itself comes first: it may claim nothing about what was seen.
+        until = {} if insecure else _certificate_until(network, hub, timeout)
         try:
-            return {**ask_hub(network, hub, timeout, insecure=insecure), "reachable": True}
+            answer = ask_hub(network, hub, timeout, insecure=insecure)
+            return {**answer, "certificate_until": None, **until, "reachable": True}
         except (PeerSilent, RejectedSnapshot) as reason:
-            return {"reachable": False, "reason": str(reason)}
+            return {"reachable": False, "reason": str(reason), **until}
 
     ids = [hub.id for hub in network.hubs]
     with ThreadPoolExecutor(len(ids)) as pool:
         return dict(zip(ids, pool.map(ask, ids), strict=True))
+
+
+def status_warnings(
+    network: NetworkFile, answers: Mapping[str, Mapping[str, Any]], insecure: bool = False
+) -> list[str]:
+    """Return what the operator should see to: certificates that end within a month.
+
+    Parameters
+    ----------
+    network, answers
+        As in `status_table`.
+    insecure : bool
+        Without TLS.
+    """
+    if insecure:
+        return []
+    tls = operator_files(network.certs)
+    return expiry_warnings(network, answers, [tls.ca, tls.certificate])
 
 
 def status_table(network: NetworkFile, answers: Mapping[str, Mapping[str, Any]]) -> Table:
@@ -98,8 +126,9 @@ def status_table(network: NetworkFile, answers: Mapping[str, Mapping[str, Any]])
 def _cells(entry: HubEntry, answer: Mapping[str, Any], rounds: int) -> list[Text]:
     if not answer["reachable"]:
         reason = _text(answer["reason"], 200)
-        return [Text(entry.id), Text("unreachable", "red"), *[Text()] * 4, reason]
-    loss, outcomes = answer.get("loss"), answer.get("neighbours")
+        return [Text(entry.id), Text("unreachable", "red"), *[Text()] * 5, reason]
+    loss, deadline = answer.get("loss"), answer.get("deadline")
+    outcomes = answer.get("neighbours")
     neighbours = [
         _text(peer, style="green")
         if outcome == "mixed"
@@ -112,6 +141,7 @@ def _cells(entry: HubEntry, answer: Mapping[str, Any], rounds: int) -> list[Text
         _text(f"{answer.get('round', 0)} / {rounds}"),
         _text(answer.get("mixing") or 0),
         _text(f"{answer.get('workers', '-')} of {entry.workers}"),
+        Text(f"{deadline:.1f} s" if isinstance(deadline, float) else "-"),
         Text(f"{loss:.4f}" if isinstance(loss, float) else "-"),
         Text(", ").join(neighbours),
     ]

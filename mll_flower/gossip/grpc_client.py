@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
+from threading import Lock
 from typing import Any
 
 import grpc
@@ -20,7 +21,7 @@ from mll_flower.gossip.ledger import Ack, Missing, Published, Verdict
 from mll_flower.gossip.protocol import RETRY_PAUSE, Gossip
 from mll_flower.gossip.results import PeerSilent
 from mll_flower.gossip.snapshot import RejectedSnapshot, Rejection, Snapshot
-from mll_flower.gossip.tls import TlsFiles, hub_name
+from mll_flower.gossip.tls import RenewedFiles, TlsFiles, hub_name
 
 MAX_BYTES = 2 << 30
 """Largest model accepted, in bytes, unless another limit is given."""
@@ -94,12 +95,13 @@ class GrpcGossip(Gossip):
             )
         super().__init__(hub, neighbours, run, keep, terms, pace)
         self._max_bytes = max_bytes
-        self._channels = {p: open_channel(a, p, tls) for p, a in neighbours.items()}
+        self._tls = None if tls is None else RenewedFiles(tls)
+        self._links = {p: _Link(a, p, self._tls) for p, a in neighbours.items()}
         self._server = GossipServer(
             self._ledger,
             listen,
             self.neighbours,
-            tls,
+            self._tls,
             self.status,
             self._reject,
             lambda n: self._count("sent", n),
@@ -127,8 +129,8 @@ class GrpcGossip(Gossip):
         time.sleep(max(0.0, grace))
         self._ledger.shut()
         self._server.stop()
-        for channel in self._channels.values():
-            channel.close()
+        for link in self._links.values():
+            link.close()
 
     def _largest(self) -> int:
         # All models of a run have the same size: no neighbour has a reason to send more.
@@ -147,8 +149,10 @@ class GrpcGossip(Gossip):
         request = wire.dump(
             {"run": self.run, "mixing": mixing, "wait": server_wait, "terms": dict(self.terms)}
         )
-        call = self._channels[peer].unary_stream(f"/{SERVICE}/Fetch")(
-            request, timeout=wait, metadata=self._metadata()
+        call = (
+            self._links[peer]
+            .channel()
+            .unary_stream(f"/{SERVICE}/Fetch")(request, timeout=wait, metadata=self._metadata())
         )
         try:
             header = self._read_header(next(call), mixing)
@@ -196,14 +200,38 @@ class GrpcGossip(Gossip):
         return self._call(peer, "Status", b"{}", until)
 
     def _call(self, peer: str, method: str, request: bytes, until: float) -> dict[str, Any]:
-        channel, left = self._channels[peer], max(0.0, until - time.monotonic())
+        channel, left = self._links[peer].channel(), max(0.0, until - time.monotonic())
         return call(channel, method, request, left, self._metadata())
 
     def _metadata(self) -> tuple[tuple[str, str], ...]:
         return (("mll-hub", self.hub),)
 
 
-def open_channel(address: str, hub: str, tls: TlsFiles | None) -> Any:
+class _Link:
+    """The channel to a neighbour; a new one when this hub's certificate has been renewed."""
+
+    def __init__(self, address: str, peer: str, tls: RenewedFiles | None) -> None:
+        self._address, self._peer, self._tls = address, peer, tls
+        self._lock, self._version = Lock(), 0
+        # Those before the last may still carry calls; certificates are renewed rarely.
+        self._channels = [open_channel(address, peer, tls)]
+
+    def channel(self) -> Any:
+        with self._lock:
+            if self._tls is not None:
+                self._tls.read()
+                if self._tls.version != self._version:
+                    self._version = self._tls.version
+                    self._channels.append(open_channel(self._address, self._peer, self._tls))
+            return self._channels[-1]
+
+    def close(self) -> None:
+        with self._lock:
+            for channel in self._channels:
+                channel.close()
+
+
+def open_channel(address: str, hub: str, tls: TlsFiles | RenewedFiles | None) -> Any:
     """Return a channel to a hub; it connects when first used.
 
     Parameters
@@ -212,7 +240,7 @@ def open_channel(address: str, hub: str, tls: TlsFiles | None) -> Any:
         ``host:port`` of the hub.
     hub : str
         Id of the hub that is expected there; with TLS no other hub is accepted.
-    tls : TlsFiles | None
+    tls : TlsFiles | RenewedFiles | None
         The caller's certificate, its key, and the CA; None for no encryption.
     """
     if tls is None:

@@ -23,7 +23,7 @@ from mll_flower.gossip import wire
 from mll_flower.gossip.agreement import Terms, differences
 from mll_flower.gossip.ledger import Ledger, Missing, Published
 from mll_flower.gossip.snapshot import Rejection
-from mll_flower.gossip.tls import TlsFiles, hubs_named, operator_name
+from mll_flower.gossip.tls import RenewedFiles, hubs_named, operator_name
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ class GossipServer:
         ``host:port`` to bind.
     neighbours : tuple[str, ...]
         The hubs that may fetch and confirm.
-    tls : TlsFiles | None
+    tls : RenewedFiles | None
         Certificate, key and CA; None serves without encryption or proof of identity.
     status : Callable[[], dict]
         Returns the answer to `Status`.
@@ -80,7 +80,7 @@ class GossipServer:
         ledger: Ledger,
         listen: str,
         neighbours: tuple[str, ...],
-        tls: TlsFiles | None,
+        tls: RenewedFiles | None,
         status: Callable[[], dict[str, Any]],
         reject: Callable[[Rejection, str], None],
         sent: Callable[[int], None],
@@ -109,13 +109,7 @@ class GossipServer:
             if tls is None:
                 self._port = self._server.add_insecure_port(listen)
             else:
-                ca, certificate, key = tls.read()
-                self._port = self._server.add_secure_port(
-                    listen,
-                    grpc.ssl_server_credentials(
-                        [(key, certificate)], root_certificates=ca, require_client_auth=True
-                    ),
-                )
+                self._port = self._server.add_secure_port(listen, _credentials(tls))
         except RuntimeError as error:
             raise OSError(
                 f"cannot listen for gossip on {listen}: the port is taken, or the address is not "
@@ -224,3 +218,13 @@ class GossipServer:
             if not hubs_named(names) and operator_name() not in names:
                 self._turn_away(context, Rejection.STRANGER, f"a status call by {names}")
         return wire.dump(self._status())
+
+
+def _credentials(tls: RenewedFiles) -> Any:
+    """Return credentials that are those of the files as they are at each new connection."""
+
+    def now() -> Any:
+        ca, certificate, key = tls.read()
+        return grpc.ssl_server_certificate_configuration([(key, certificate)], ca)
+
+    return grpc.dynamic_ssl_server_credentials(now(), now, require_client_authentication=True)

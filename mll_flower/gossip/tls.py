@@ -9,8 +9,13 @@ host may have a name under ``.mll``; a network file with such a host is refused.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
+
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
 
 SUFFIX = ".mll"
 """End of all names that stand for a hub or the operator."""
@@ -49,6 +54,53 @@ class TlsFiles:
     def read(self) -> tuple[bytes, bytes, bytes]:
         """Return the CA, the certificate and the key as bytes."""
         return _read(self.ca), _read(self.certificate), _read(self.key)
+
+
+class RenewedFiles:
+    """Certificate files that are read again once they have been replaced.
+
+    While only some of them have been replaced, so that the key is not that of the certificate,
+    the last good ones stay in use.
+
+    Parameters
+    ----------
+    tls : TlsFiles
+        The files.
+    """
+
+    def __init__(self, tls: TlsFiles) -> None:
+        self.tls = tls
+        self.version = 0
+        """Counts how often the files have been replaced."""
+        self._lock = Lock()
+        self._contents = tls.read()
+        self._seen: list[tuple[int, int, int]] = []
+
+    def read(self) -> tuple[bytes, bytes, bytes]:
+        """Return the CA, the certificate and the key as they are now."""
+        with self._lock, suppress(OSError, ValueError):
+            stamps = self._stamps()
+            if stamps != self._seen:
+                contents = self.tls.read()
+                if contents != self._contents:
+                    _check_pair(*contents)
+                    self._contents, self.version = contents, self.version + 1
+                self._seen = stamps
+        return self._contents
+
+    def _stamps(self) -> list[tuple[int, int, int]]:
+        files = (self.tls.ca, self.tls.certificate, self.tls.key)
+        return [(s.st_ino, s.st_size, s.st_mtime_ns) for s in map(Path.stat, files)]
+
+
+def _check_pair(ca: bytes, certificate: bytes, key: bytes) -> None:
+    """Raise a ValueError unless the key is that of the certificate, and the CA can be read."""
+    x509.load_pem_x509_certificates(ca)
+    shown = x509.load_pem_x509_certificate(certificate).public_key()
+    form = serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+    own = serialization.load_pem_private_key(key, None).public_key()
+    if shown.public_bytes(*form) != own.public_bytes(*form):
+        raise ValueError("the key is not that of the certificate")
 
 
 def _read(path: Path) -> bytes:

@@ -70,6 +70,10 @@ class DeadlineGrid(GridWrapper):
         """Seconds that the last round lasted."""
         self.late = 0.0
         """Seconds from the deadline to the end of the last round; negative if it ended early."""
+        self.arrivals: dict[int, float] = {}
+        """Seconds from the beginning of the last round to each node's reply."""
+        self.failures: dict[int, float] = {}
+        """The same for replies with an error."""
         self._began = 0.0
         self._owed: dict[str, _Sent] = {}
         self._watchers = None if never_blocks(grid) else Watchers(grid, poll)
@@ -87,6 +91,7 @@ class DeadlineGrid(GridWrapper):
         """
         asked = list(messages)
         self.lasted = self.late = 0.0
+        self.arrivals, self.failures = {}, {}
         if not asked:
             return []
         limit = self.seconds if timeout is None else min(self.seconds, timeout)
@@ -129,9 +134,10 @@ class DeadlineGrid(GridWrapper):
             wait = until - now if wanted else 0.0
             for reply in self._take_arrived(wait):
                 sent_id = reply.metadata.reply_to_message_id
-                self._owed.pop(sent_id, None)
-                if sent_id in wanted:
+                owed = self._owed.pop(sent_id, None)
+                if sent_id in wanted and sent_id not in replies:
                     replies[sent_id] = reply
+                    self._note_time(owed, reply)
             if len(replies) == len(wanted) or (last and time.monotonic() >= until):
                 return replies
             if self._watchers is None:
@@ -141,6 +147,11 @@ class DeadlineGrid(GridWrapper):
                 polled = time.monotonic()
                 pause = max(0.004, 0.01 * (polled - self._began), 4 * (polled - now))
                 time.sleep(min(self.poll, max(0.0, wait), pause))
+
+    def _note_time(self, owed: _Sent | None, reply: Message) -> None:
+        if owed is not None:
+            times = self.failures if reply.has_error() else self.arrivals
+            times[owed.message.metadata.dst_node_id] = time.monotonic() - self._began
 
     def _take_arrived(self, wait: float) -> list[Message]:
         """Return the replies that have arrived; a remote grid may wait for the first of them."""

@@ -26,6 +26,7 @@ from types import ModuleType
 from typing import Any
 
 from mll_flower.processes.descriptors import raise_descriptor_limit
+from mll_flower.processes.superlink_cleaning import shrink
 
 SUPERLINK_MODULE = "flwr.superlink.cli.flower_superlink"
 _GRPC_SWITCHES = ("FLWR_INTERNAL_GRPC_CONTROL_API", "FLWR_INTERNAL_GRPC_FLEET_API")
@@ -48,15 +49,18 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--worker-key", action="append", type=Path, help="a worker's public key")
     parser.add_argument("--host", required=True)
     parser.add_argument("--port", required=True, type=int)
+    parser.add_argument("--database", required=True, type=Path)
     own, others = parser.parse_known_args(arguments)
     os.umask(0o077)
     raise_descriptor_limit()
     host, _, port = own.listen.rpartition(":")
     # Before the long imports, so that nothing else takes the ports meanwhile.
     sockets = [_bind(own.host, own.port), _bind(host.strip("[]"), int(port))]
+    shrink(own.database)
     superlink = check_flower()
     _guard(superlink, (own.host, own.port), sockets, own.worker_key)
-    sys.argv = ["flower-superlink", "--host", own.host, "--port", str(own.port), *others]
+    given = ["--host", own.host, "--port", str(own.port), "--database", str(own.database)]
+    sys.argv = ["flower-superlink", *given, *others]
     superlink.flower_superlink()
 
 
@@ -103,6 +107,8 @@ def _guard(
 
     from mll_flower.processes.fleet_filter import FleetFilter, WorkerKeys
     from mll_flower.processes.guarded_superexec import superexec_command
+    from mll_flower.processes.renewed_certificate import follow_renewals
+    from mll_flower.processes.superlink_cleaning import clean_regularly
 
     worker_keys = WorkerKeys(keys) if keys else None
 
@@ -120,6 +126,11 @@ def _guard(
                 FleetFilter(app, private, worker_keys), host=host, port=port, **more
             )
             scheme = "https" if config.is_ssl else "http"
+            config.load()
+            if config.ssl is not None:
+                files = Path(str(config.ssl_certfile)), Path(str(config.ssl_keyfile))
+                follow_renewals(config.ssl, *files)
+            clean_regularly(lambda: app.state.linkstate_factory.state())
             for bound, use in zip(sockets, ("the hub itself", "workers alone"), strict=True):
                 log(INFO, "%s://%s:%d serves %s", scheme, *bound.getsockname()[:2], use)
             uvicorn.Server(config).run(sockets=sockets)

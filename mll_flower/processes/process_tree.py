@@ -22,6 +22,7 @@ from typing import IO, Any
 
 import psutil
 
+from mll_flower.processes.log_rotation import rotate_by_copy
 from mll_flower.processes.watchdog import Watchdog
 
 PATIENCE = 10.0
@@ -110,6 +111,7 @@ class Processes:
     def __init__(self, patience: float | None = None) -> None:
         self._patience = patience
         self._trees: dict[str, ProcessTree] = {}
+        self._logs: set[Path] = set()
         self._lock = threading.RLock()
         self._watchdog: Watchdog | None = None
 
@@ -139,6 +141,7 @@ class Processes:
             Its environment; the command is looked up in ``PATH``.
         log : Path, optional
             The file to which its output is appended; without it, output goes where ours goes.
+            When it has become large, it begins anew (`mll_flower.processes.log_rotation`).
         """
         with self._lock:
             if name in self._trees:
@@ -161,6 +164,8 @@ class Processes:
                 if stream is not None:
                     stream.close()
             self._trees[name] = ProcessTree(process)
+            if log is not None:
+                self._logs.add(log)
             return process.pid
 
     def marked(self, env: Mapping[str, str]) -> dict[str, str]:
@@ -181,9 +186,11 @@ class Processes:
         """Return the processes that have ended by themselves since the last call.
 
         What such a process has left behind is ended, too. To find that, call this often: it
-        also notes what the running processes have started.
+        also notes what the running processes have started, and keeps their logs small.
         """
         with self._lock:
+            for log in self._logs:
+                rotate_by_copy(log)
             _watch(list(self._trees.values()))
             gone = {n: tree for n, tree in self._trees.items() if tree.root.poll() is not None}
             for name, tree in gone.items():

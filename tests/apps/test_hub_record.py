@@ -18,10 +18,12 @@ from mll_flower.apps.hub_record import HubRecord
 from mll_flower.deployment.hub_state import NOW_FILE, ROUNDS_FILE, Phase, read_now
 from mll_flower.gossip import InProcessBoard, InProcessGossip
 from mll_flower.grids.absences import Absence
+from mll_flower.processes.log_rotation import parts
 from mll_flower.strategies.reports import Absent, Arrival, HubRound, RoundReport
 from tests.support.event_files import scalars
 
 WEIGHTS = {11: 3.0, 12: 1.0, 13: 2.0}
+_GRID = SimpleNamespace(lasted=7.12345, late=-2.0, seconds=9.12345)
 
 
 @pytest.fixture
@@ -48,7 +50,7 @@ def row_of(record: HubRecord, number: int, hub_round: HubRound, mixed: bool = Fa
     )
     silent, column = ({"b": "no answer"}, {"a": 1.0}) if mixed else ({}, {})
     report = RoundReport(number, mixed, [hub_round], lambda: np.zeros(1), silent, column)
-    strategy, grid = SimpleNamespace(hubs=[hub], q=2), SimpleNamespace(lasted=7.12345, late=-2.0)
+    strategy, grid = SimpleNamespace(hubs=[hub], q=2), _GRID
     return record.row(report, strategy, grid)  # type: ignore[arg-type]
 
 
@@ -76,7 +78,7 @@ def test_a_row_has_what_a_replay_needs(record: HubRecord) -> None:
     assert (absent["cause"], len(absent["why"])) == ("late", 300)
     assert (row["round"], row["mixing"], row["weight"]) == (3, None, 6.0)
     assert row["loss"] == pytest.approx((10 * 0.5 + 5 * 2.0) / 15)  # by steps
-    assert (row["seconds"], row["late"]) == (7.123, -2.0)
+    assert (row["seconds"], row["late"], row["deadline"]) == (7.123, -2.0, 9.123)
     assert row["model_bytes"] == 16 * (2 * 2 + 1)  # an absent worker was sent the model, too
 
 
@@ -194,3 +196,19 @@ def test_rows_go_to_tensorboard_if_that_is_asked(tmp_path: Path, gossip: InProce
     assert found["hub/silent"] == [(1, 0), (2, 1)]
     assert found["hub/accuracy"] == [(2, 0.75)]
     record._tensorboard.close()  # type: ignore[union-attr]
+
+
+def test_a_large_record_begins_anew_and_goes_on_after_a_stop(
+    record: HubRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mll_flower.apps.hub_record.ROUNDS_BYTES", 1000)
+    rows = [row_of(record, n, HubRound([arrival(11, 4, 5, 2.0)], [])) for n in range(1, 9)]
+    for row in rows[:-1]:
+        record.write(row)
+        record.event("begins", round=row["round"], why="x" * 600)  # never alone in a part
+    files = parts(tmp_path / ROUNDS_FILE)
+    assert len(files) > 2
+    record.complete(rows[-2])  # written before the stop
+    record.complete(rows[-1])  # not written before the stop
+    entries = [json.loads(x) for path in files for x in path.read_text().splitlines()]
+    assert [e["round"] for e in entries if "arrived" in e] == list(range(1, 9))

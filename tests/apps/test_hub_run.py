@@ -31,7 +31,7 @@ tau = 5
 q = 2
 slot = 0.001
 rounds = {rounds}
-round-deadline = 30
+round-deadline = {deadline}
 {keys}
 [run-config]
 dataset = "npz:data.npz"
@@ -62,6 +62,7 @@ class Site:
         name: str = "trial",
         workers: int = 2,
         keys: str = "",
+        deadline: str = "30",
     ) -> None:
         text = NETWORK.format(
             name=name,
@@ -69,6 +70,7 @@ class Site:
             model=model,
             workers=workers,
             keys=keys,
+            deadline=deadline,
             superlink=self.superlink,
             gossip=self.gossip,
         )
@@ -115,6 +117,15 @@ def test_a_whole_run(site: Site) -> None:
     site.check_model()
     with socket.create_server(("127.0.0.1", site.gossip)):
         pass  # its port is free again
+
+
+def test_a_hub_learns_the_deadline_of_its_rounds(site: Site) -> None:
+    site.run(rounds=3, deadline='"auto"\nround-deadline-cap = 70')
+    first, *others = [row["deadline"] for row in site.rows()]
+    assert first == 70.0, "before anything is known, the longest"
+    assert all(5.005 <= deadline < 70.0 for deadline in others)
+    assert read_now(site.state)["deadline"] == others[-1]
+    site.check_model()
 
 
 def test_a_hub_that_is_started_again_goes_on_from_its_checkpoint(site: Site) -> None:

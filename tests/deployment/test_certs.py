@@ -150,3 +150,44 @@ def test_impossible_arguments_are_refused(tmp_path: Path) -> None:
         make_certs(network, tmp_path / "certs", days=0)
     with pytest.raises(ValueError, match="choose one"):
         make_certs(network, tmp_path / "certs", overwrite=True, extend=True)
+    with pytest.raises(ValueError, match="choose one"):
+        make_certs(network, tmp_path / "certs", renew=True, extend=True)
+    with pytest.raises(FileNotFoundError, match="nothing to renew"):
+        make_certs(network, tmp_path / "certs", renew=True)
+
+
+def test_certificates_are_renewed_and_the_old_ones_kept(tmp_path: Path) -> None:
+    certs = tmp_path / "certs"
+    network = network_with(tmp_path)
+    before = {p: p.read_bytes() for p in make_certs(network, certs, days=30)}
+    new = make_certs(network, certs, days=90, renew=True)
+    names = {f"{stem}.{end}" for stem in ("hub-a", "hub-b", "operator") for end in ("crt", "key")}
+    assert {path.name for path in new} == names | {"README.txt"}
+    (old,) = certs.glob("old-*")
+    assert {path.name: path.read_bytes() for path in old.iterdir()} == {
+        path.name: data for path, data in before.items() if path.name in names
+    }
+    assert stat.S_IMODE(old.stat().st_mode) == 0o700
+    assert all(stat.S_IMODE(p.stat().st_mode) == 0o600 for p in old.glob("*.key"))
+    for path, data in before.items():
+        assert (path.read_bytes() == data) == (path.name not in names)
+    renewed = load(certs / "hub-a.crt")
+    renewed.verify_directly_issued_by(load(certs / "ca.crt"))
+    lives = renewed.not_valid_after_utc - renewed.not_valid_before_utc
+    assert lives.days == 91
+
+
+def test_an_authority_that_ends_too_soon_is_renewed_with_its_key(tmp_path: Path) -> None:
+    certs = tmp_path / "certs"
+    network = network_with(tmp_path)
+    make_certs(network, certs, days=30)
+    key, authority = (certs / "ca.key").read_bytes(), load(certs / "ca.crt")
+    assert (authority.not_valid_after_utc - authority.not_valid_before_utc).days == 301
+    make_certs(network, certs, days=400, renew=True)
+    renewed, hub = load(certs / "ca.crt"), load(certs / "hub-a.crt")
+    assert renewed.not_valid_after_utc > hub.not_valid_after_utc > authority.not_valid_after_utc
+    assert (certs / "ca.key").read_bytes() == key
+    hub.verify_directly_issued_by(renewed)
+    hub.verify_directly_issued_by(authority)  # a site that still has the old one believes it
+    (old,) = certs.glob("old-*")
+    assert load(old / "ca.crt") == authority

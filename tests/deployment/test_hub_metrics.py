@@ -11,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from mll_flower.deployment.hub_metrics import RoundsReader, serve_metrics
 from mll_flower.deployment.hub_state import ROUNDS_FILE, write_now
+from mll_flower.processes.log_rotation import rotate_by_name
 
 
 def row(number: int, **more: object) -> dict[str, object]:
@@ -100,3 +101,19 @@ def test_the_reader_copes_with_parts_rubbish_and_a_new_file(tmp_path: Path) -> N
     assert reader.new_entries() == [{"round": 22}]
     path.write_bytes(b'{"round": 3}\n')
     assert reader.new_entries() == [{"round": 3}]
+
+
+def test_the_reader_follows_a_file_that_begins_anew(tmp_path: Path) -> None:
+    path = tmp_path / ROUNDS_FILE
+    reader = RoundsReader(path)
+    read = []
+    for number in range(40):
+        rotate_by_name(path, 60, 3)
+        append(tmp_path, {"round": number})
+        if number % 3 == 0:
+            read += [entry["round"] for entry in reader.new_entries()]
+    read += [entry["round"] for entry in reader.new_entries()]
+    assert read == list(range(40))
+    late = [entry["round"] for entry in RoundsReader(path).new_entries()]
+    assert late == list(range(40))[-len(late) :]
+    assert len(late) > 10, "the parts that are kept"

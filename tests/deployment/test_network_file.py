@@ -89,6 +89,18 @@ def test_slots_and_underscores_and_a_file_for_h(tmp_path: Path) -> None:
     assert network.mixing == tmp_path / "h.csv"
 
 
+def test_deadlines_that_hubs_choose(tmp_path: Path) -> None:
+    network = read(tmp_path, GOOD.replace("q = 2", 'q = 2\nround-deadline = "auto"'))
+    assert network.auto_deadline
+    assert (network.least_deadline, network.round_deadline) == (9.0, 64.0)
+    assert network.gossip_deadline == 2 * 60.0 + 10.0  # hubs may be apart by the longest rounds
+    capped = read(
+        tmp_path, GOOD.replace("q = 2", 'q = 2\nround-deadline = "auto"\nround-deadline-cap = 20')
+    )
+    assert capped.round_deadline == 20.0
+    assert not read(tmp_path, GOOD).auto_deadline
+
+
 @pytest.mark.parametrize(
     ("name", "edges"),
     [
@@ -118,6 +130,13 @@ MISTAKES = {
     "boolean q": ("q = 2", "q = true", r"q: True; use a whole number"),
     "negative slot": ("slot = 0.5", "slot = -1", r"slot: -1; use a positive"),
     "nan slot": ("slot = 0.5", "slot = nan", r"slot: nan; use a positive"),
+    "deadline is a word": ("q = 2", 'q = 2\nround-deadline = "soon"', 'seconds, or "auto"'),
+    "short cap": (
+        "q = 2",
+        'q = 2\nround-deadline = "auto"\nround-deadline-cap = 8',
+        r"round-deadline-cap: 8.0 s is shorter than tau \* slot \+ 5 = 9.0 s",
+    ),
+    "cap alone": ("q = 2", "q = 2\nround-deadline-cap = 60", 'write round-deadline = "auto"'),
     "short deadline": ("q = 2", "q = 2\nround-deadline = 3", r"3.0 s is shorter than tau \* slot"),
     "zero gossip": ("q = 2", "q = 2\ngossip-deadline = 0", r"gossip-deadline: 0; use a positive"),
     "no length": ("rounds = 10", "", r"rounds / slots: give one of the two"),

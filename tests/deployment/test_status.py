@@ -24,6 +24,7 @@ BUSY: dict[str, Any] = {
     "round": 3,
     "mixing": 1,
     "workers": 2,
+    "deadline": 11.25,
     "loss": 0.25,
     "neighbours": {"a": "mixed", "c": "refused our snapshot: [/] shape [bold]"},
 }
@@ -45,19 +46,19 @@ def test_the_table(tmp_path: Path) -> None:
     neighbours = "a, c: refused our snapshot: [/] shape [bold]"
     shown = rows(example_with(tmp_path), {"a": SILENT, "b": BUSY, "c": FRESH})
     assert shown == {
-        "a": ["a", "unreachable", "", "", "", "", SILENT["reason"]],
-        "b": ["b", "training", "3 / 6", "1", "2 of 2", "0.2500", neighbours],
-        "c": ["c", "starting", "0 / 6", "0", "- of 2", "-", "a: not met yet"],
+        "a": ["a", "unreachable", "", "", "", "", "", SILENT["reason"]],
+        "b": ["b", "training", "3 / 6", "1", "2 of 2", "11.2 s", "0.2500", neighbours],
+        "c": ["c", "starting", "0 / 6", "0", "- of 2", "-", "-", "a: not met yet"],
     }
 
 
 @pytest.mark.parametrize(
     "lie",
     [
-        {"phase": ["[/red]"], "round": {}, "mixing": 10**400, "workers": None, "loss": "[b]"},
+        {"phase": ["[/red]"], "round": {}, "mixing": 10**400, "workers": None, "deadline": "[b]"},
         {"neighbours": ["a"], "phase": "\x1b]0;owned\x07\x1b[2J"},
         {"neighbours": {"[/red]": 7, "c": {"x": [1]}, "d": "refused: [/red]"}},
-        {"neighbours": "mixed", "loss": float("nan")},
+        {"neighbours": "mixed", "loss": float("nan"), "deadline": [1]},
     ],
 )
 def test_whatever_a_hub_answers_can_be_shown(tmp_path: Path, lie: dict[str, Any]) -> None:

@@ -112,6 +112,17 @@ def test_a_round_ends_when_all_have_answered(nodes: Nodes, grid: DeadlineGrid) -
     assert 0 < grid.lasted < 600
 
 
+def test_arrival_times_are_known(nodes: Nodes, grid: DeadlineGrid, behaviour: Behaviour) -> None:
+    behaviour.fails, behaviour.delay[1] = {0}, 0.5
+    grid.seconds = TOLERANCE
+    grid.send_and_receive(messages(nodes))
+    assert list(grid.failures) == nodes.ids[:1]
+    assert sorted(grid.arrivals) == sorted(nodes.ids[1:])
+    assert 0.5 <= grid.arrivals[nodes.ids[1]] <= grid.lasted
+    grid.send_and_receive([])
+    assert not grid.arrivals, "they are those of the last round"
+
+
 def test_a_round_without_messages_ends_at_once(grid: DeadlineGrid) -> None:
     grid.seconds = 600.0
     assert grid.send_and_receive([]) == []

@@ -26,6 +26,7 @@ from mll_flower.deployment.hub_state import MODEL_FILE, ROUNDS_FILE, hub_directo
 from mll_flower.deployment.network_file import NetworkFile, example_network, load_network
 from mll_flower.deployment.run_config import hub_run_config
 from mll_flower.models.layout import Flat
+from mll_flower.processes.log_rotation import parts
 from mll_flower.processes.process_tree import is_alive
 from mll_flower.training.engine import Engine
 from mll_flower.training.run_engine import run_engine
@@ -190,8 +191,8 @@ class Deployment:
 
     def entries(self, hub: str) -> list[dict[str, Any]]:
         """Return the lines of a hub's record: rows and events."""
-        path = self.state_of(hub) / ROUNDS_FILE
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        files = parts(self.state_of(hub) / ROUNDS_FILE)
+        return [json.loads(line) for path in files for line in path.read_text().splitlines()]
 
     def rows(self, hub: str) -> list[dict[str, Any]]:
         """Return the rows of a hub's rounds."""
