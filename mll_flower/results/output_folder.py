@@ -106,10 +106,12 @@ def _folder_of(resume: str) -> Path:
 
 
 def _holds(place: Path, config: Mapping[str, Any]) -> bool:
+    """Whether a claim is that of this run, which may have decided what engine=auto stands for."""
     try:
-        return bool(json.loads(place.read_text()) == dict(config))
+        claim = json.loads(place.read_text())
     except (OSError, ValueError):
         return False
+    return isinstance(claim, dict) and {**claim, "engine": ""} == {**config, "engine": ""}
 
 
 def _remove(output: Path, names: tuple[str, ...]) -> None:
