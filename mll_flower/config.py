@@ -19,6 +19,7 @@ from mll_flower.algorithm.mixing import is_file, mixing_matrix
 from mll_flower.algorithm.network import HubNetwork
 from mll_flower.algorithm.schedule import Round, check_periods, rounds
 from mll_flower.models.subnetwork_average import ABSENT_RULES, AbsentRule
+from mll_flower.presets import PRESETS, check_not_overridden, presets_help
 from mll_flower.tasks.data import known_datasets, npz_path, own_folder, parse_dataset
 from mll_flower.tasks.metrics import check_name, known_losses, known_metrics
 from mll_flower.tasks.models import known_models
@@ -32,16 +33,6 @@ ENGINES = ("auto", "autograd", "compiled")
 
 DEPLOYMENT_KEYS = {"role", "network", "hub", "run-name", "insecure"}
 """Keys of Flower's run config that are not settings of a run: they say which part the app plays."""
-
-PRESETS: dict[str, dict[str, Any]] = {
-    "mll-sgd": {},
-    "distributed-sgd": {"hubs": 1, "tau": 1, "q": 1, "rates": "1", "wait_for_all": False},
-    "local-sgd": {"graph": "complete", "mixing": "complete", "q": 1, "wait_for_all": True},
-    "hl-sgd": {"wait_for_all": True},
-    "cooperative-sgd": {"workers_per_hub": "1", "q": 1, "weights": "equal", "rates": "1"},
-    "fedavg": {"hubs": 1, "weights": "examples"},
-}
-"""Known algorithms as special cases. Each is a choice of values, not code of its own."""
 
 
 def _key(default: Any, help: str) -> Any:
@@ -57,7 +48,7 @@ class RunConfig:
     which ``mll-flower run --help`` shows.
     """
 
-    preset: str = _key("mll-sgd", f"Algorithm: {', '.join(PRESETS)}.")
+    preset: str = _key("mll-sgd", presets_help())
     hubs: int = _key(5, "Number of hubs (D).")
     workers_per_hub: str = _key(
         "4", "Workers per hub: one number for all (4), or one per hub (3,5,4)."
@@ -157,6 +148,27 @@ class RunConfig:
         if check:
             config.check()
         return config
+
+    @classmethod
+    def check_given(cls, given: Mapping[str, Any], with_defaults: bool = False) -> None:
+        """Raise ValueError if the preset overrides a value that the user has given.
+
+        Parameters
+        ----------
+        given : Mapping
+            The run config as the user has given it.
+        with_defaults : bool
+            Whether it also holds defaults that nobody gave, as Flower's run config does. Then a
+            value that is the default counts as not given.
+        """
+        read = cls.read(given)
+        values, defaults = read.to_run_config(), cls().to_run_config()
+        given = {
+            key: values[key]
+            for key in given
+            if key in values and not (with_defaults and values[key] == defaults[key])
+        }
+        check_not_overridden(given, read.resolved().to_run_config())
 
     @classmethod
     def read(cls, values: Mapping[str, Any]) -> RunConfig:

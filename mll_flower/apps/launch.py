@@ -64,6 +64,7 @@ def claimed_output(
     dict
         The settings, with the output folder.
     """
+    RunConfig.check_given(settings)
     config = RunConfig.from_run_config(settings)
     if not in_process:
         try_own_work(config)
@@ -130,6 +131,6 @@ def run_on_flower(
     with simulation_superlink(home) as superlink:
         app = app_directory(superlink.home)
         # Every key, because the app that Flower runs may have other defaults in its pyproject.toml.
-        settings = RunConfig.read(values).to_run_config()
+        settings = RunConfig.from_run_config(values).to_run_config()
         run_app(superlink, app, settings, federation, on_line, on_idle)
     return Path(values["output"])

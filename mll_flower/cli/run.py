@@ -27,6 +27,7 @@ from mll_flower.apps.launch import (
     run_in_process,
     run_on_flower,
 )
+from mll_flower.apps.run_notes import run_notes
 from mll_flower.config import RunConfig
 from mll_flower.extras import EXTRAS, require
 from mll_flower.models import checkpoint
@@ -59,8 +60,12 @@ def run(
     options = {key.replace("_", "-"): v for key, v in values.items() if v is not None}
     settings = absolute_paths({**_read_config_file(config), **options})
     needed = [name for name in EXTRAS["torch"] if name != "ray" or not in_process]
-    RunConfig.from_run_config(settings)  # what is wrong with the settings is said first
+    # What is wrong with the settings is said first.
+    RunConfig.check_given(settings)
+    checked = RunConfig.from_run_config(settings)
     require("mll-flower run", *needed)
+    for note in run_notes(checked):
+        console.print(f"Note: {note}.", markup=False, soft_wrap=True, highlight=False)
     with (
         end_requests(),
         claimed_output(settings, overwrite, in_process) as claimed,
@@ -114,6 +119,7 @@ def print_summary(output: Path) -> None:
         ("bytes sent", f"{summary['bytes'] / 1e6:,.1f} MB"),
         ("time", f"{summary['seconds']:.1f} s"),
     ]
+    rows += [("note", note) for note in run_notes(RunConfig.read(config))]
     for row in rows:
         table.add_row(*row)
     console.print(table)
