@@ -15,6 +15,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
+
 from mll_flower.algorithm.mixing import is_file, mixing_matrix
 from mll_flower.algorithm.network import HubNetwork
 from mll_flower.algorithm.schedule import Round, check_periods, rounds
@@ -184,6 +186,19 @@ class RunConfig:
         }
         return cls(**given)
 
+    @staticmethod
+    def network_values(path: str | Path) -> dict[str, int | str]:
+        """Return the keys of the run config that a network file decides (`HubNetwork.save`)."""
+        network = HubNetwork.load(path)
+        counts = np.bincount(network.hub_of)
+        return {
+            "hubs": network.hubs,
+            "workers-per-hub": ",".join(map(str, counts.tolist())),
+            "graph": str(Path(path).absolute()),
+            "weights": ",".join(map(repr, network.w.tolist())),
+            "rates": ",".join(map(repr, network.p.tolist())),
+        }
+
     def to_run_config(self) -> dict[str, int | float | bool | str]:
         """Return the values under the names of the run config."""
         return {key.replace("_", "-"): value for key, value in asdict(self).items()}
@@ -208,8 +223,12 @@ class RunConfig:
     def check(self) -> None:
         """Raise ValueError for an impossible value or combination, before any data is read."""
         check_periods(self.tau, self.q)
+        if self.slots < self.tau:
+            raise ValueError(
+                f"slots={self.slots} is below tau={self.tau}, and a round takes tau slots: give at "
+                f"least {self.tau} slots, or a smaller tau"
+            )
         for name, value, low in (
-            ("slots", self.slots, self.tau),
             ("batch-size", self.batch_size, 1),
             ("classes", self.classes, 0),
             ("evaluate-every", self.evaluate_every, 0),

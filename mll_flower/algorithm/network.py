@@ -198,6 +198,11 @@ class HubNetwork:
             raise ValueError(f"network file {path}: {error}") from None
 
 
+def is_network(data: dict[str, Any]) -> bool:
+    """Return whether values read from a file are a network, as `HubNetwork.save` writes them."""
+    return "edges" in data or "workers_per_hub" in data
+
+
 def _worker_counts(
     hubs: int | None, workers_per_hub: int | Sequence[int], graph: object
 ) -> list[int]:

@@ -13,10 +13,11 @@ knows only nodes and messages: what it calls a round is one message here.
 
 from __future__ import annotations
 
+import errno
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,9 @@ from mll_flower.results.tensorboard import TensorBoardWriter
 from mll_flower.strategies.multi_level import MultiLevelStrategy
 from mll_flower.strategies.reports import RoundReport
 from mll_flower.training.run_engine import check_own_work, hosted_workers, run_engine
+
+# What writing into a full disk, over a quota, or past a limit on the size of files gives.
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def run_network(
@@ -139,11 +143,23 @@ class _NetworkRun:
         with self._tensorboard():
             try:
                 model = self._play(restored)
-            except BaseException:  # Ctrl-C, a hook that raises
-                self.recorder.stop(self._averaged(self._hub_models() or restored))
+            except BaseException as error:  # Ctrl-C, a hook that raises, a full disk
+                with suppress(OSError):  # of which the first error says enough
+                    self.recorder.stop(self._averaged(self._hub_models() or restored))
+                if isinstance(error, OSError) and error.errno in _NO_ROOM:
+                    raise self._no_room(error) from None
                 raise
-        self.recorder.finish(model)
+        try:
+            self.recorder.finish(model)
+        except OSError as error:
+            raise self._no_room(error) from None
         return self.recorder.output
+
+    def _no_room(self, error: OSError) -> OSError:
+        return OSError(
+            f"the results cannot be written into {self.recorder.output}: {error.strerror or error};"
+            " make room there"
+        )
 
     @contextmanager
     def _tensorboard(self) -> Iterator[None]:
@@ -276,16 +292,20 @@ class _NetworkRun:
         every = self.strategy.q * self.config.checkpoint_every
         if every and message and message % every == 0:
             # After the evaluation, so that a resumed run has it.
-            save_checkpoint(
-                self.recorder.output / FILE,
-                done,
-                self.engine.layout,
-                self._hub_models(),
-                self.recorder.state(),
-            )
+            self._save(done)
         if evaluated:
             # At last, so that a run that a hook stops can be resumed from here.
             self.recorder.announce_evaluation()
+
+    def _save(self, done: int) -> None:
+        """Write a checkpoint after so many rounds; without one, the run goes on."""
+        state = self.recorder.state()
+        try:
+            save_checkpoint(
+                self.recorder.output / FILE, done, self.engine.layout, self._hub_models(), state
+            )
+        except OSError as error:
+            log(logging.WARNING, "%s; the run goes on without it", error)
 
     def _evaluate(self, rounds: list[Round], model: Flat) -> None:
         started = time.monotonic()

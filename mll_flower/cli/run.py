@@ -21,8 +21,10 @@ from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
+from mll_flower.algorithm.network import is_network
 from mll_flower.apps.launch import (
     absolute_paths,
+    check_actors,
     claimed_output,
     run_in_process,
     run_on_flower,
@@ -61,6 +63,7 @@ def run(
     settings = absolute_paths({**_read_config_file(config), **options})
     needed = [name for name in EXTRAS["torch"] if name != "ray" or not in_process]
     # What is wrong with the settings is said first.
+    check_actors(actors)
     RunConfig.check_given(settings)
     checked = RunConfig.from_run_config(settings)
     require("mll-flower run", *needed)
@@ -180,13 +183,26 @@ def _read_config_file(path: Path | None) -> dict[str, Any]:
         data = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
     except ValueError as error:
         raise ValueError(f"config file {path} cannot be read: {error}") from None
-    return dict(data)
+    if not isinstance(data, dict):
+        raise ValueError(
+            f"config file {path} holds a {type(data).__name__}: it must be an object with keys of "
+            'the run config, such as {"hubs": 5, "tau": 8}'
+        )
+    if is_network(data):
+        return RunConfig.network_values(path)
+    return data
 
 
 def run_command() -> Callable[..., None]:
     """Return `run` as a command with one option per key of the run config."""
     own = [
-        _option("config", Path | None, None, "A TOML or JSON file with keys of the run config."),
+        _option(
+            "config",
+            Path | None,
+            None,
+            "A TOML or JSON file with keys of the run config, or a network that "
+            "`mll-flower network --save` has written.",
+        ),
         _option("flwr_home", Path | None, None, "Flower's home; default: a temporary one."),
         _option(
             "in_process", bool, False, "Run in this process, without Flower's engine; same numbers."

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,13 @@ def save_checkpoint(
     models: Sequence[Flat],
     extra: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write a checkpoint atomically: a reader sees the old one or the new one, never a part."""
+    """Write a checkpoint atomically: a reader sees the old one or the new one, never a part.
+
+    Raises
+    ------
+    OSError
+        If it cannot be written, as on a full disk; the old one stays.
+    """
     path = Path(path)
     tensors = {
         f"{d}/{name}": array
@@ -58,10 +65,15 @@ def save_checkpoint(
     about = {"round": round, "hubs": len(models), "names": layout.names, "extra": extra or {}}
     part = path.with_name(path.name + ".part")
     part.parent.mkdir(parents=True, exist_ok=True)
-    save_file(tensors, part, metadata={"mll-flower": json.dumps(about)})
-    with part.open("rb") as file:
-        os.fsync(file.fileno())
-    part.replace(path)
+    try:
+        save_file(tensors, part, metadata={"mll-flower": json.dumps(about)})
+        with part.open("rb") as file:
+            os.fsync(file.fileno())
+        part.replace(path)
+    except (SafetensorError, OSError) as error:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+        raise OSError(f"the checkpoint {path} cannot be written: {error}") from None
 
 
 def load_checkpoint(path: str | Path) -> Checkpoint:

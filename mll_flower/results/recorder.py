@@ -18,6 +18,7 @@ from typing import IO, Any
 import numpy as np
 from flwr.app import Message
 from flwr.supercore import log
+from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
 from mll_flower.algorithm.mixing import mixing_matrix, zeta
@@ -30,6 +31,7 @@ from mll_flower.results import files
 from mll_flower.results.output_folder import claim_output, new_output, remove_end
 from mll_flower.results.progress import ProgressWriter
 from mll_flower.strategies.reports import Absent, RoundReport
+from mll_flower.tasks.saved_model import model_metadata
 from mll_flower.training.engine import Engine
 
 Record = dict[str, Any]
@@ -288,11 +290,14 @@ class Recorder:
     def _end(self, model: Flat, name: str) -> None:
         assert self._file is not None
         self._file.close()
-        save_file(
-            self.engine.layout.arrays(model),
-            self.output / files.MODEL,
-            metadata={"model": self.config.model, "dataset": self.engine.task.data.label},
-        )
+        try:
+            save_file(
+                self.engine.layout.arrays(model),
+                self.output / files.MODEL,
+                metadata=model_metadata(self.engine.task),
+            )
+        except SafetensorError as error:
+            raise OSError(f"{files.MODEL}: {error}") from None
         files.write_json(self.output / name, self._report())
 
     @cached_property

@@ -122,3 +122,9 @@ def test_a_run_that_wrote_nothing_gives_its_folder_back(tmp_path: Path) -> None:
     assert names(tmp_path / "a") == {"notes.txt"}
     release_output(write_run(tmp_path / "b"))
     assert "config.json" in names(tmp_path / "b")
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(ValueError, match=r"file/x' cannot be written \(Not a directory\): give"):
+        claim_output(tmp_path / "file" / "x", {"seed": 1})
