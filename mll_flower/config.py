@@ -136,7 +136,11 @@ class RunConfig:
     )
     node_timeout: float = _key(300.0, "Seconds to wait for all nodes to connect.")
     seed: int = _key(0, "Seed of everything random.")
-    checkpoint_every: int = _key(0, "Mixings between two checkpoints; 0: none.")
+    checkpoint_every: int = _key(
+        -1,
+        "Mixings between two checkpoints; 0: none; -1: as often as takes less than 1 % of the "
+        "time, and at the end.",
+    )
     resume: str = _key("", "Continue from a checkpoint, or from the output of an earlier run.")
     output: str = _key("", "Folder for the results; default: runs/ and the time.")
     tensorboard: bool = _key(
@@ -233,7 +237,7 @@ class RunConfig:
             ("classes", self.classes, 0),
             ("evaluate-every", self.evaluate_every, 0),
             ("evaluate-limit", self.evaluate_limit, 0),
-            ("checkpoint-every", self.checkpoint_every, 0),
+            ("checkpoint-every", self.checkpoint_every, -1),
             ("seed", self.seed, 0),
         ):
             if value < low:

@@ -106,7 +106,7 @@ BAD = [
     ("node-timeout", -1.0, "positive"),
     ("seed", -1, "at least 0"),
     ("seed", 2**63, "below 2**63"),
-    ("checkpoint-every", -1, "at least 0"),
+    ("checkpoint-every", -2, "at least -1"),
     ("resume", "/no/such/run", "give a checkpoint or a run"),
     ("output", __file__, "is a file: give a folder"),
 ]

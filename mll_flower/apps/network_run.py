@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -32,7 +33,13 @@ from mll_flower.algorithm.network import HubNetwork
 from mll_flower.algorithm.schedule import Round
 from mll_flower.config import RunConfig
 from mll_flower.grids.node_identity import ask_identity, wait_for_nodes
-from mll_flower.models.checkpoint import FILE, load_checkpoint, save_checkpoint
+from mll_flower.models.checkpoint import (
+    FILE,
+    Checkpoint,
+    CheckpointTimes,
+    load_checkpoint,
+    save_checkpoint,
+)
 from mll_flower.models.layout import Flat
 from mll_flower.models.sums import sum_models
 from mll_flower.results import files
@@ -110,7 +117,10 @@ class _NetworkRun:
         self.place_of, examples = self._find_workers()
         self.network = config.network(examples)
         self.schedule: list[Round] = config.schedule()
+        self.resumed = load_checkpoint(config.resume) if config.resume else None
         self.rounds_per_message = config.rounds_per_message(len(self.schedule))
+        if self.resumed is not None:  # a run that is extended may end between two messages
+            self.rounds_per_message = math.gcd(self.rounds_per_message, self.resumed.round)
         self.messages = len(self.schedule) // self.rounds_per_message
         self.recorder = Recorder(
             config,
@@ -122,6 +132,7 @@ class _NetworkRun:
             on_evaluation,
             lines,
         )
+        self.checkpoint_times = CheckpointTimes(self.recorder.model_bytes * self.network.hubs)
         self.strategy = MultiLevelStrategy(
             self._network_of_nodes(),
             workers=self.place_of,
@@ -138,7 +149,7 @@ class _NetworkRun:
 
     def run(self) -> Path:
         """Run Flower's loop over the remaining messages; return the folder of the results."""
-        restored = self._restore() if self.config.resume else []
+        restored = self._restore(self.resumed) if self.resumed is not None else []
         self.recorder.start()
         with self._tensorboard():
             try:
@@ -249,9 +260,8 @@ class _NetworkRun:
         hubs = np.arange(self.network.hubs)
         return HubNetwork(graph, hubs, self.network.hub_weights.copy(), np.ones(hubs.size))
 
-    def _restore(self) -> list[Flat]:
+    def _restore(self, checkpoint: Checkpoint) -> list[Flat]:
         """Continue from a checkpoint; return its hub models."""
-        checkpoint = load_checkpoint(self.config.resume)
         self.recorder.resume(self.config.resume, checkpoint.extra)
         self.strategy.restore(checkpoint.round // self.rounds_per_message, checkpoint.models)
         return checkpoint.models
@@ -289,21 +299,30 @@ class _NetworkRun:
         if evaluated:
             rounds = self._rounds_of(message) if message else []
             self._evaluate(rounds, self.engine.layout.flatten(arrays))
-        every = self.strategy.q * self.config.checkpoint_every
-        if every and message and message % every == 0:
+        if message and self._checkpoint_due(message):
             # After the evaluation, so that a resumed run has it.
             self._save(done)
         if evaluated:
             # At last, so that a run that a hook stops can be resumed from here.
             self.recorder.announce_evaluation()
 
+    def _checkpoint_due(self, message: int) -> bool:
+        every = self.config.checkpoint_every
+        if every == 0:
+            return False
+        if message == self.messages:
+            return True  # so that the run can be extended
+        if message % (self.strategy.q * max(every, 1)):
+            return False
+        return every > 0 or self.checkpoint_times.due()
+
     def _save(self, done: int) -> None:
         """Write a checkpoint after so many rounds; without one, the run goes on."""
         state = self.recorder.state()
+        place, layout = self.recorder.output / FILE, self.engine.layout
         try:
-            save_checkpoint(
-                self.recorder.output / FILE, done, self.engine.layout, self._hub_models(), state
-            )
+            with self.checkpoint_times.measured():
+                save_checkpoint(place, done, layout, self._hub_models(), state)
         except OSError as error:
             log(logging.WARNING, "%s; the run goes on without it", error)
 

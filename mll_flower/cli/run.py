@@ -100,8 +100,8 @@ def _after_interruption(output: Path) -> str:
         return "Interrupted before the run began: there are no results."
     where = f"Interrupted. The results so far are in {output}."
     if not (output / checkpoint.FILE).is_file():
-        return f"{where} There is no checkpoint to go on from: --checkpoint-every 1 makes them."
-    command = ["mll-flower", "run", "--config", str(output / files.CONFIG), "--resume", str(output)]
+        return f"{where} There is no checkpoint to go on from: --checkpoint-every 1 makes more."
+    command = ["mll-flower", "resume", str(output)]
     return f"{where} To go on from the last checkpoint:\n{shlex.join(command)}"
 
 

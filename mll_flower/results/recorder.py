@@ -41,6 +41,12 @@ Hook = Callable[[Record], None]
 """What is called with each record, once it is written."""
 
 
+_EXTENSION = (
+    " (a run can be extended by more slots, unless lr-milestones, which are fractions of the run, "
+    "depend on them)"
+)
+
+
 class Recorder:
     """Writes a run's results while it goes on.
 
@@ -106,11 +112,13 @@ class Recorder:
         # These keys change no number of the run, so they may differ.
         free = {"resume", "output", "checkpoint-every", "data-dir", "code-dir", "tensorboard"}
         free |= {"reply-timeout", "node-timeout"}
+        if theirs["slots"] < ours["slots"] and not ours["lr-milestones"]:
+            free.add("slots")  # the run is extended; the rounds that it has stay as they are
         for key in ours:
             if key not in free and ours[key] != theirs.get(key):
                 raise ValueError(
                     f"resume={source!r} was made with {key}={theirs.get(key)!r}, this run has "
-                    f"{ours[key]!r}: use the same config"
+                    f"{ours[key]!r}: use the same config" + (_EXTENSION if key == "slots" else "")
                 )
         self.steps = np.array(state["steps"], dtype=np.int64)
         self.absences, self.evaluations = state["absences"], state["evaluations"]
