@@ -70,7 +70,7 @@ class RunConfig:
     rates: str = _key(
         "uniform",
         "Probability that a worker takes a step in a slot: a number, one per worker (0.5,1,...), "
-        "fixed, uniform, skewed-fast, skewed-slow or two-speed.",
+        "one per hub (hub:1,0.5,...), fixed, uniform, skewed-fast, skewed-slow or two-speed.",
     )
     weights: str = _key(
         "examples", "Weights of the workers: equal, examples, or one number per worker."

@@ -54,6 +54,11 @@ from mll_flower.training.run_engine import check_own_work, hosted_workers, run_e
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
+# Test rows on which the hubs' own models are measured at the end: in all, and at least per hub.
+# With more hubs than this, they are not.
+_ROWS_OF_HUBS, _FEWEST_ROWS, _MOST_HUBS = 20_000, 200, 100
+
+
 def run_network(
     grid: Grid,
     values: Mapping[str, Any],
@@ -160,6 +165,7 @@ class _NetworkRun:
                 if isinstance(error, OSError) and error.errno in _NO_ROOM:
                     raise self._no_room(error) from None
                 raise
+        self._evaluate_hubs(self._hub_models() or restored)
         try:
             self.recorder.finish(model)
         except OSError as error:
@@ -325,6 +331,15 @@ class _NetworkRun:
                 save_checkpoint(place, done, layout, self._hub_models(), state)
         except OSError as error:
             log(logging.WARNING, "%s; the run goes on without it", error)
+
+    def _evaluate_hubs(self, models: list[Flat]) -> None:
+        """Measure each hub's own model: far apart, they show how different the hubs' data are."""
+        rows = len(self.engine.task.data.x_test)
+        # All hubs together take about as long as one evaluation of the averaged model.
+        limit = min(rows, max(_FEWEST_ROWS, _ROWS_OF_HUBS // len(models)))
+        for hub, model in enumerate(models if len(models) <= _MOST_HUBS else []):
+            loss, metric = self.engine.evaluate(model, "test", limit=limit, threads=self.threads)
+            self.recorder.evaluation_of_hub(hub, loss, metric, limit)
 
     def _evaluate(self, rounds: list[Round], model: Flat) -> None:
         started = time.monotonic()

@@ -64,8 +64,8 @@ def network(
     rates: Annotated[
         str | None,
         typer.Option(
-            help="One number, one per worker, or fixed, uniform, skewed-fast, skewed-slow, "
-            "two-speed.",
+            help="One number, one per worker, one per hub (hub:1,0.5), fixed, uniform, "
+            "skewed-fast, skewed-slow, or two-speed.",
             show_default="1",
             rich_help_panel=_BUILD,
         ),

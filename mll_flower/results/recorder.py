@@ -88,6 +88,7 @@ class Recorder:
         self.steps = np.zeros(network.workers, dtype=np.int64)
         self.absences: list[dict[str, Any]] = []
         self.evaluations: list[dict[str, Any]] = []
+        self.hub_models: list[dict[str, Any]] = []
         self.bytes = 0
         self.rounds_done = 0
         self._started = time.monotonic()
@@ -279,6 +280,11 @@ class Recorder:
         named = {} if self.metric == "accuracy" else {"metric": self.metric}
         self._progress.evaluated(slot, {"loss": train_loss, self.metric: metric, **named})
 
+    def evaluation_of_hub(self, hub: int, test_loss: float, metric: float, rows: int) -> None:
+        """Record what one hub's own model does on so many test rows, at the end of the run."""
+        measured = {"hub": hub, "test_loss": test_loss, self.metric: metric, "rows": rows}
+        self.hub_models.append(measured)
+
     def announce_evaluation(self) -> None:
         """Call the hooks with the newest evaluation."""
         for hook in self.on_evaluation:
@@ -314,6 +320,17 @@ class Recorder:
         h = mixing_matrix(self.network.graph, self.network.b, self.config.mixing)
         return {"H": h.tolist(), "zeta": zeta(h)}
 
+    @cached_property
+    def _labels(self) -> dict[str, Any] | None:
+        """How many training rows of each class the workers and the hubs hold."""
+        network = self.network
+        workers = [self.engine.label_counts(i) for i in range(network.workers)]
+        if not workers[0]:
+            return None
+        hubs = np.zeros((network.hubs, len(workers[0])), dtype=np.int64)
+        np.add.at(hubs, network.hub_of, np.array(workers))
+        return {"workers": workers, "hubs": hubs.tolist()}
+
     def _report(self, steps_known: bool = True) -> dict[str, Any]:
         network = self.network
         final = self.evaluations[-1] if self.evaluations else {}
@@ -328,6 +345,8 @@ class Recorder:
                 "b": network.b.tolist(),
                 **self._mixing,
             },
+            "labels": self._labels,
+            "hub_models": self.hub_models,
             "evaluations": self.evaluations,
             "workers": [
                 {
