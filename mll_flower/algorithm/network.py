@@ -91,9 +91,9 @@ class HubNetwork:
             w(i): 1 for all, or one number per worker, such as its number of examples.
         rates : float, str or array
             p(i): one number for all, one per worker, one per hub (``"hub:1,0.5"``), or a named
-            distribution: ``fixed`` (0.55), ``uniform`` (0.1 to 1 in equal steps across a hub), ``skewed-fast``
-            (every tenth worker 1, the others 0.5), ``skewed-slow`` (every tenth 0.1, the
-            others 0.6), ``two-speed`` (every tenth 0.6, the others 0.9).
+            distribution: ``fixed`` (0.55), ``uniform`` (0.1 to 1 in equal steps across a hub),
+            ``skewed-fast`` (every tenth worker 1, the others 0.5), ``skewed-slow`` (every
+            tenth 0.1, the others 0.6), ``two-speed`` (every tenth 0.6, the others 0.9).
         seed : int
             Seed of the random graphs.
         """
