@@ -87,7 +87,7 @@ def play(config: RunConfig, folder: Path) -> float:
     started = time.monotonic()
     part = part_folder(folder, os.getpid())
     shutil.rmtree(part, ignore_errors=True)
-    config = replace(config, output=str(part))
+    config = replace(config, output=str(part), checkpoint_every=0)
     values = config.to_run_config()
     # The command shows one progress bar for all runs, which their own output would break.
     with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):

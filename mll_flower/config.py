@@ -15,10 +15,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
+
 from mll_flower.algorithm.mixing import is_file, mixing_matrix
 from mll_flower.algorithm.network import HubNetwork
 from mll_flower.algorithm.schedule import Round, check_periods, rounds
 from mll_flower.models.subnetwork_average import ABSENT_RULES, AbsentRule
+from mll_flower.presets import PRESETS, check_not_overridden, presets_help
 from mll_flower.tasks.data import known_datasets, npz_path, own_folder, parse_dataset
 from mll_flower.tasks.metrics import check_name, known_losses, known_metrics
 from mll_flower.tasks.models import known_models
@@ -32,16 +35,6 @@ ENGINES = ("auto", "autograd", "compiled")
 
 DEPLOYMENT_KEYS = {"role", "network", "hub", "run-name", "insecure"}
 """Keys of Flower's run config that are not settings of a run: they say which part the app plays."""
-
-PRESETS: dict[str, dict[str, Any]] = {
-    "mll-sgd": {},
-    "distributed-sgd": {"hubs": 1, "tau": 1, "q": 1, "rates": "1", "wait_for_all": False},
-    "local-sgd": {"graph": "complete", "mixing": "complete", "q": 1, "wait_for_all": True},
-    "hl-sgd": {"wait_for_all": True},
-    "cooperative-sgd": {"workers_per_hub": "1", "q": 1, "weights": "equal", "rates": "1"},
-    "fedavg": {"hubs": 1, "weights": "examples"},
-}
-"""Known algorithms as special cases. Each is a choice of values, not code of its own."""
 
 
 def _key(default: Any, help: str) -> Any:
@@ -57,7 +50,7 @@ class RunConfig:
     which ``mll-flower run --help`` shows.
     """
 
-    preset: str = _key("mll-sgd", f"Algorithm: {', '.join(PRESETS)}.")
+    preset: str = _key("mll-sgd", presets_help())
     hubs: int = _key(5, "Number of hubs (D).")
     workers_per_hub: str = _key(
         "4", "Workers per hub: one number for all (4), or one per hub (3,5,4)."
@@ -77,7 +70,7 @@ class RunConfig:
     rates: str = _key(
         "uniform",
         "Probability that a worker takes a step in a slot: a number, one per worker (0.5,1,...), "
-        "fixed, uniform, skewed-fast, skewed-slow or two-speed.",
+        "one per hub (hub:1,0.5,...), fixed, uniform, skewed-fast, skewed-slow or two-speed.",
     )
     weights: str = _key(
         "examples", "Weights of the workers: equal, examples, or one number per worker."
@@ -143,7 +136,11 @@ class RunConfig:
     )
     node_timeout: float = _key(300.0, "Seconds to wait for all nodes to connect.")
     seed: int = _key(0, "Seed of everything random.")
-    checkpoint_every: int = _key(0, "Mixings between two checkpoints; 0: none.")
+    checkpoint_every: int = _key(
+        -1,
+        "Mixings between two checkpoints; 0: none; -1: as often as takes less than 1 % of the "
+        "time, and at the end.",
+    )
     resume: str = _key("", "Continue from a checkpoint, or from the output of an earlier run.")
     output: str = _key("", "Folder for the results; default: runs/ and the time.")
     tensorboard: bool = _key(
@@ -159,6 +156,27 @@ class RunConfig:
         return config
 
     @classmethod
+    def check_given(cls, given: Mapping[str, Any], with_defaults: bool = False) -> None:
+        """Raise ValueError if the preset overrides a value that the user has given.
+
+        Parameters
+        ----------
+        given : Mapping
+            The run config as the user has given it.
+        with_defaults : bool
+            Whether it also holds defaults that nobody gave, as Flower's run config does. Then a
+            value that is the default counts as not given.
+        """
+        read = cls.read(given)
+        values, defaults = read.to_run_config(), cls().to_run_config()
+        given = {
+            key: values[key]
+            for key in given
+            if key in values and not (with_defaults and values[key] == defaults[key])
+        }
+        check_not_overridden(given, read.resolved().to_run_config())
+
+    @classmethod
     def read(cls, values: Mapping[str, Any]) -> RunConfig:
         """Read a Flower run config (names with hyphens) as it is; unknown names are errors."""
         known = {field.name.replace("_", "-"): field for field in fields(cls)}
@@ -171,6 +189,19 @@ class RunConfig:
             if name in values
         }
         return cls(**given)
+
+    @staticmethod
+    def network_values(path: str | Path) -> dict[str, int | str]:
+        """Return the keys of the run config that a network file decides (`HubNetwork.save`)."""
+        network = HubNetwork.load(path)
+        counts = np.bincount(network.hub_of)
+        return {
+            "hubs": network.hubs,
+            "workers-per-hub": ",".join(map(str, counts.tolist())),
+            "graph": str(Path(path).absolute()),
+            "weights": ",".join(map(repr, network.w.tolist())),
+            "rates": ",".join(map(repr, network.p.tolist())),
+        }
 
     def to_run_config(self) -> dict[str, int | float | bool | str]:
         """Return the values under the names of the run config."""
@@ -196,13 +227,17 @@ class RunConfig:
     def check(self) -> None:
         """Raise ValueError for an impossible value or combination, before any data is read."""
         check_periods(self.tau, self.q)
+        if self.slots < self.tau:
+            raise ValueError(
+                f"slots={self.slots} is below tau={self.tau}, and a round takes tau slots: give at "
+                f"least {self.tau} slots, or a smaller tau"
+            )
         for name, value, low in (
-            ("slots", self.slots, self.tau),
             ("batch-size", self.batch_size, 1),
             ("classes", self.classes, 0),
             ("evaluate-every", self.evaluate_every, 0),
             ("evaluate-limit", self.evaluate_limit, 0),
-            ("checkpoint-every", self.checkpoint_every, 0),
+            ("checkpoint-every", self.checkpoint_every, -1),
             ("seed", self.seed, 0),
         ):
             if value < low:

@@ -14,7 +14,9 @@ def main(grid: Grid, context: Context) -> None:
     role = context.run_config.get("role", "network")
     if role == "network":
         from mll_flower.apps.network_run import run_network
+        from mll_flower.config import RunConfig
 
+        RunConfig.check_given(context.run_config, with_defaults=True)
         run_network(grid, context.run_config)
     elif role == "hub":
         from hub_app.app import run

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from mll_flower.algorithm.mixing import mixing_matrix, zeta
-from mll_flower.config import DEPLOYMENT_KEYS, PRESETS, RunConfig
+from mll_flower.config import DEPLOYMENT_KEYS, RunConfig
+from mll_flower.presets import PRESETS
 from tests.support.simulated import task_and_shards
 
 KEYS = {field.name.replace("_", "-"): field for field in fields(RunConfig)}
@@ -105,7 +106,7 @@ BAD = [
     ("node-timeout", -1.0, "positive"),
     ("seed", -1, "at least 0"),
     ("seed", 2**63, "below 2**63"),
-    ("checkpoint-every", -1, "at least 0"),
+    ("checkpoint-every", -2, "at least -1"),
     ("resume", "/no/such/run", "give a checkpoint or a run"),
     ("output", __file__, "is a file: give a folder"),
 ]
@@ -215,6 +216,47 @@ def test_every_key_has_its_help():
         assert preset in help["preset"]
 
 
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"preset": "fedavg", "q": 4}, ["q=4", "preset='fedavg'", "sets q=1"]),
+        (
+            {"preset": "fedavg", "wait_for_all": False},
+            ["wait-for-all=false", "sets wait-for-all=true", "or use preset='fedavg-deadline'"],
+        ),
+        ({"preset": "distributed-sgd", "tau": "4"}, ["tau=4", "distributed-sgd", "sets tau=1"]),
+        ({"preset": "local-sgd", "graph": "star"}, ["graph=star", "sets graph=complete"]),
+        ({"preset": "cooperative-sgd", "rates": "0.5"}, ["rates=0.5", "sets rates=1"]),
+        ({"preset": "fedavg", "graph": "star"}, ["graph=star", "sets graph=complete"]),
+    ],
+    ids=str,
+)
+def test_a_value_that_the_preset_overrides_is_refused(given, expected):
+    given = {key.replace("_", "-"): value for key, value in given.items()}
+    with pytest.raises(ValueError) as error:
+        RunConfig.check_given(given)
+    for part in expected:
+        assert part in str(error.value)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_what_a_preset_sets_may_be_given_too(preset):
+    """Flower's run config holds every default; a resolved config holds the preset's values."""
+    counts = {"hubs": 3, "workers-per-hub": "2", "preset": preset}
+    graph = {"graph": "star"} if preset == "hl-sgd" else {}
+    RunConfig.check_given({**counts, **graph})
+    RunConfig.check_given({**RunConfig().to_run_config(), **counts, **graph}, with_defaults=True)
+    RunConfig.check_given(read(preset=preset, **graph).to_run_config())
+    given = {**RunConfig().to_run_config(), "preset": "distributed-sgd", "tau": 2}
+    with pytest.raises(ValueError, match="tau=2"):
+        RunConfig.check_given(given, with_defaults=True)
+
+
+def test_the_help_says_what_a_preset_sets():
+    help = {field.name: field.metadata["help"] for field in fields(RunConfig)}["preset"]
+    assert "fedavg (one hub with all workers, q=1, weights=examples, wait-for-all=true)" in help
+
+
 @pytest.mark.parametrize("preset", PRESETS)
 def test_a_resolved_config_stays_as_it_is(preset):
     settings = {"preset": preset, "graph": "star", "workers_per_hub": "3,1,2", "hubs": 3}
@@ -242,7 +284,8 @@ class TestSchedule:
             ({"slots": 1023}, 127, 1),
             ({"slots": 1000}, 125, 1),
             ({"slots": 1008}, 126, 2),
-            ({"preset": "fedavg", "evaluate_every": 64}, 128, 8),
+            ({"preset": "fedavg-deadline", "evaluate_every": 64}, 128, 8),
+            ({"preset": "fedavg", "rates": "1"}, 128, 1),
             ({"preset": "distributed-sgd"}, 1024, 1),
         ],
         ids=str,

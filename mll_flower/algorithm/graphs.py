@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,9 @@ from typing import Any
 import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
+
+MAX_HUBS = 10_000
+"""The largest number of hubs: H, a dense matrix, then has 0.8 GB."""
 
 
 def _grid(hubs: int, _: int) -> nx.Graph[Any]:
@@ -69,7 +73,8 @@ def hub_graph(source: str | Path | nx.Graph[Any], hubs: int, seed: int = 0) -> n
     Parameters
     ----------
     source : str, Path or networkx.Graph
-        A name in `GRAPHS`, a graph, or a file: ``.graphml``, ``.json`` (node-link), or text
+        A name in `GRAPHS`, a graph, or a file: ``.graphml``, ``.json`` (node-link), a network
+        that `HubNetwork.save` wrote (``.toml`` or ``.json``, of which the edges are used), or text
         that is either an adjacency matrix (one row and one column per hub) or an edge list
         (two nodes per line).
     hubs : int
@@ -77,6 +82,12 @@ def hub_graph(source: str | Path | nx.Graph[Any], hubs: int, seed: int = 0) -> n
     seed : int
         Seed of the random graphs.
     """
+    if hubs > MAX_HUBS:
+        raise ValueError(
+            f"hubs={hubs}: at most {MAX_HUBS:,} are possible, because the mixing matrix has "
+            f"hubs x hubs entries (here {8e-9 * hubs**2:,.0f} GB); use fewer hubs with more "
+            "workers each"
+        )
     if isinstance(source, nx.Graph):
         graph = source
     elif isinstance(source, str) and source in GRAPHS:
@@ -140,12 +151,36 @@ def _read_file(path: Path, hubs: int) -> nx.Graph[Any]:
             return graph
         if path.suffix == ".json":
             data = json.loads(path.read_text())
-            if not isinstance(data, dict):
-                raise ValueError("node-link JSON must be an object with 'nodes' and 'edges'")
+            if isinstance(data, dict) and "nodes" not in data and "edges" in data:
+                return _from_pairs(data["edges"], hubs)
+            if not isinstance(data, dict) or "nodes" not in data:
+                raise ValueError(
+                    "node-link JSON must be an object with 'nodes' and 'edges', and a network "
+                    "must have 'edges'"
+                )
             return nx.node_link_graph(data, edges="links" if "links" in data else "edges")
+        if path.suffix == ".toml":
+            data = tomllib.loads(path.read_text())
+            if "edges" not in data:
+                raise ValueError(
+                    "a TOML file must be a network with 'edges', as mll-flower network --save "
+                    "writes it; an edge list is a text file with two hubs per line"
+                )
+            return _from_pairs(data["edges"], hubs)
         return _read_text(path, hubs)
     except (ValueError, KeyError, TypeError, SyntaxError, nx.NetworkXError) as error:
         raise ValueError(f"graph file {path} cannot be read: {error}") from None
+
+
+def _from_pairs(pairs: Any, hubs: int) -> nx.Graph[Any]:
+    """Return the graph of a network file: its edges are pairs of the hubs' numbers."""
+    graph: nx.Graph[Any] = nx.Graph()
+    graph.add_nodes_from(range(hubs))
+    for pair in pairs:
+        if not isinstance(pair, list) or len(pair) != 2:
+            raise ValueError(f"edge {pair!r}: give two hubs")
+        graph.add_edge(int(pair[0]), int(pair[1]))
+    return graph
 
 
 def _read_text(path: Path, hubs: int) -> nx.Graph[Any]:

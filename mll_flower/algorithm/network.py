@@ -25,6 +25,8 @@ from mll_flower.algorithm.graphs import hub_graph
 
 FloatArray = NDArray[np.float64]
 
+_PER_HUB = "hub:"
+
 RATES = ("fixed", "uniform", "skewed-fast", "skewed-slow", "two-speed")
 """The named distributions of rates; see `HubNetwork.build`."""
 
@@ -88,10 +90,10 @@ class HubNetwork:
         weights : "equal" or array
             w(i): 1 for all, or one number per worker, such as its number of examples.
         rates : float, str or array
-            p(i): one number for all, one per worker, or a named distribution: ``fixed``
-            (0.55), ``uniform`` (0.1 to 1 in equal steps across a hub), ``skewed-fast``
-            (every tenth worker 1, the others 0.5), ``skewed-slow`` (every tenth 0.1, the
-            others 0.6), ``two-speed`` (every tenth 0.6, the others 0.9).
+            p(i): one number for all, one per worker, one per hub (``"hub:1,0.5"``), or a named
+            distribution: ``fixed`` (0.55), ``uniform`` (0.1 to 1 in equal steps across a hub),
+            ``skewed-fast`` (every tenth worker 1, the others 0.5), ``skewed-slow`` (every
+            tenth 0.1, the others 0.6), ``two-speed`` (every tenth 0.6, the others 0.9).
         seed : int
             Seed of the random graphs.
         """
@@ -198,6 +200,11 @@ class HubNetwork:
             raise ValueError(f"network file {path}: {error}") from None
 
 
+def is_network(data: dict[str, Any]) -> bool:
+    """Return whether values read from a file are a network, as `HubNetwork.save` writes them."""
+    return "edges" in data or "workers_per_hub" in data
+
+
 def _worker_counts(
     hubs: int | None, workers_per_hub: int | Sequence[int], graph: object
 ) -> list[int]:
@@ -243,6 +250,8 @@ def _rates(rates: float | str | ArrayLike, counts: list[int]) -> FloatArray:
         if np.ndim(rates) == 0:
             return np.full(workers, float(rates))  # type: ignore[arg-type]
         return np.array(rates, dtype=np.float64)
+    if rates.startswith(_PER_HUB):
+        return np.repeat(_hub_rates(rates, len(counts)), counts)
     if rates == "fixed":
         return np.full(workers, 0.55)
     if rates == "uniform":
@@ -250,12 +259,26 @@ def _rates(rates: float | str | ArrayLike, counts: list[int]) -> FloatArray:
     special = {"skewed-fast": (1.0, 0.5), "skewed-slow": (0.1, 0.6), "two-speed": (0.6, 0.9)}
     if rates not in special:
         raise ValueError(
-            f"rates={rates!r} is not known: give a number, one number per worker, or one of "
+            f"rates={rates!r} is not known: give a number, one number per worker, hub: and one "
+            "number per hub, or one of "
             f"{', '.join(RATES)}"
         )
     every_tenth, others = special[rates]
     values = np.full(workers, others)
     values[::10] = every_tenth
+    return values
+
+
+def _hub_rates(rates: str, hubs: int) -> FloatArray:
+    """Read ``hub:1,0.5,...``: the rate of all workers of each hub."""
+    try:
+        values = np.array([float(part) for part in rates.removeprefix(_PER_HUB).split(",")])
+    except ValueError:
+        raise ValueError(f"rates={rates!r}: give numbers with commas between them") from None
+    if values.size != hubs:
+        raise ValueError(
+            f"rates={rates!r} has {values.size} entries for {hubs} hubs: give one per hub"
+        )
     return values
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from mll_flower.config import RunConfig
 from mll_flower.results.output_folder import claim_output, new_output, release_output
-from mll_flower.tasks.data import absolute_dataset
+from mll_flower.tasks.data import absolute_dataset, find_published, is_published
 from mll_flower.tasks.own_code import needs_code_dir
 from mll_flower.training.own_work import try_own_work
 
@@ -26,7 +26,8 @@ def absolute_paths(settings: Mapping[str, Any]) -> dict[str, Any]:
     if settings.get("output"):
         settings["output"] = str(Path(settings["output"]).absolute())
     data = settings.get("data-dir") or os.environ.get("MLL_FLOWER_DATA") or "data"
-    if settings.get("data-dir") or Path(data).is_dir():
+    needed = is_published(str(settings.get("dataset", "")))
+    if settings.get("data-dir") or Path(data).is_dir() or needed:
         settings["data-dir"] = str(Path(data).absolute())
     if settings.get("resume"):
         settings["resume"] = str(Path(settings["resume"]).absolute())
@@ -39,6 +40,12 @@ def absolute_paths(settings: Mapping[str, Any]) -> dict[str, Any]:
     if settings.get("code-dir") or needs_code_dir(settings):
         settings["code-dir"] = str(Path(settings.get("code-dir") or "").absolute())
     return settings
+
+
+def check_actors(actors: int) -> None:
+    """Raise ValueError unless this can be a number of processes."""
+    if actors < 0:
+        raise ValueError(f"actors={actors}: give a number of processes, or 0 for one per core")
 
 
 @contextmanager
@@ -64,8 +71,10 @@ def claimed_output(
     dict
         The settings, with the output folder.
     """
+    RunConfig.check_given(settings)
     config = RunConfig.from_run_config(settings)
     if not in_process:
+        find_published(config.dataset, config.data_dir)
         try_own_work(config)
     output = Path(config.output) if config.output else new_output()
     config = replace(config, output=str(output))
@@ -130,6 +139,6 @@ def run_on_flower(
     with simulation_superlink(home) as superlink:
         app = app_directory(superlink.home)
         # Every key, because the app that Flower runs may have other defaults in its pyproject.toml.
-        settings = RunConfig.read(values).to_run_config()
+        settings = RunConfig.from_run_config(values).to_run_config()
         run_app(superlink, app, settings, federation, on_line, on_idle)
     return Path(values["output"])

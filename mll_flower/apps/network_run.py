@@ -13,10 +13,12 @@ knows only nodes and messages: what it calls a round is one message here.
 
 from __future__ import annotations
 
+import errno
 import logging
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +33,13 @@ from mll_flower.algorithm.network import HubNetwork
 from mll_flower.algorithm.schedule import Round
 from mll_flower.config import RunConfig
 from mll_flower.grids.node_identity import ask_identity, wait_for_nodes
-from mll_flower.models.checkpoint import FILE, load_checkpoint, save_checkpoint
+from mll_flower.models.checkpoint import (
+    FILE,
+    Checkpoint,
+    CheckpointTimes,
+    load_checkpoint,
+    save_checkpoint,
+)
 from mll_flower.models.layout import Flat
 from mll_flower.models.sums import sum_models
 from mll_flower.results import files
@@ -41,6 +49,14 @@ from mll_flower.results.tensorboard import TensorBoardWriter
 from mll_flower.strategies.multi_level import MultiLevelStrategy
 from mll_flower.strategies.reports import RoundReport
 from mll_flower.training.run_engine import check_own_work, hosted_workers, run_engine
+
+# What writing into a full disk, over a quota, or past a limit on the size of files gives.
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+# Test rows on which the hubs' own models are measured at the end: in all, and at least per hub.
+# With more hubs than this, they are not.
+_ROWS_OF_HUBS, _FEWEST_ROWS, _MOST_HUBS = 20_000, 200, 100
 
 
 def run_network(
@@ -106,7 +122,10 @@ class _NetworkRun:
         self.place_of, examples = self._find_workers()
         self.network = config.network(examples)
         self.schedule: list[Round] = config.schedule()
+        self.resumed = load_checkpoint(config.resume) if config.resume else None
         self.rounds_per_message = config.rounds_per_message(len(self.schedule))
+        if self.resumed is not None:  # a run that is extended may end between two messages
+            self.rounds_per_message = math.gcd(self.rounds_per_message, self.resumed.round)
         self.messages = len(self.schedule) // self.rounds_per_message
         self.recorder = Recorder(
             config,
@@ -118,6 +137,7 @@ class _NetworkRun:
             on_evaluation,
             lines,
         )
+        self.checkpoint_times = CheckpointTimes(self.recorder.model_bytes * self.network.hubs)
         self.strategy = MultiLevelStrategy(
             self._network_of_nodes(),
             workers=self.place_of,
@@ -134,16 +154,29 @@ class _NetworkRun:
 
     def run(self) -> Path:
         """Run Flower's loop over the remaining messages; return the folder of the results."""
-        restored = self._restore() if self.config.resume else []
+        restored = self._restore(self.resumed) if self.resumed is not None else []
         self.recorder.start()
         with self._tensorboard():
             try:
                 model = self._play(restored)
-            except BaseException:  # Ctrl-C, a hook that raises
-                self.recorder.stop(self._averaged(self._hub_models() or restored))
+            except BaseException as error:  # Ctrl-C, a hook that raises, a full disk
+                with suppress(OSError):  # of which the first error says enough
+                    self.recorder.stop(self._averaged(self._hub_models() or restored))
+                if isinstance(error, OSError) and error.errno in _NO_ROOM:
+                    raise self._no_room(error) from None
                 raise
-        self.recorder.finish(model)
+        self._evaluate_hubs(self._hub_models() or restored)
+        try:
+            self.recorder.finish(model)
+        except OSError as error:
+            raise self._no_room(error) from None
         return self.recorder.output
+
+    def _no_room(self, error: OSError) -> OSError:
+        return OSError(
+            f"the results cannot be written into {self.recorder.output}: {error.strerror or error};"
+            " make room there"
+        )
 
     @contextmanager
     def _tensorboard(self) -> Iterator[None]:
@@ -233,9 +266,8 @@ class _NetworkRun:
         hubs = np.arange(self.network.hubs)
         return HubNetwork(graph, hubs, self.network.hub_weights.copy(), np.ones(hubs.size))
 
-    def _restore(self) -> list[Flat]:
+    def _restore(self, checkpoint: Checkpoint) -> list[Flat]:
         """Continue from a checkpoint; return its hub models."""
-        checkpoint = load_checkpoint(self.config.resume)
         self.recorder.resume(self.config.resume, checkpoint.extra)
         self.strategy.restore(checkpoint.round // self.rounds_per_message, checkpoint.models)
         return checkpoint.models
@@ -273,19 +305,41 @@ class _NetworkRun:
         if evaluated:
             rounds = self._rounds_of(message) if message else []
             self._evaluate(rounds, self.engine.layout.flatten(arrays))
-        every = self.strategy.q * self.config.checkpoint_every
-        if every and message and message % every == 0:
+        if message and self._checkpoint_due(message):
             # After the evaluation, so that a resumed run has it.
-            save_checkpoint(
-                self.recorder.output / FILE,
-                done,
-                self.engine.layout,
-                self._hub_models(),
-                self.recorder.state(),
-            )
+            self._save(done)
         if evaluated:
             # At last, so that a run that a hook stops can be resumed from here.
             self.recorder.announce_evaluation()
+
+    def _checkpoint_due(self, message: int) -> bool:
+        every = self.config.checkpoint_every
+        if every == 0:
+            return False
+        if message == self.messages:
+            return True  # so that the run can be extended
+        if message % (self.strategy.q * max(every, 1)):
+            return False
+        return every > 0 or self.checkpoint_times.due()
+
+    def _save(self, done: int) -> None:
+        """Write a checkpoint after so many rounds; without one, the run goes on."""
+        state = self.recorder.state()
+        place, layout = self.recorder.output / FILE, self.engine.layout
+        try:
+            with self.checkpoint_times.measured():
+                save_checkpoint(place, done, layout, self._hub_models(), state)
+        except OSError as error:
+            log(logging.WARNING, "%s; the run goes on without it", error)
+
+    def _evaluate_hubs(self, models: list[Flat]) -> None:
+        """Measure each hub's own model: far apart, they show how different the hubs' data are."""
+        rows = len(self.engine.task.data.x_test)
+        # All hubs together take about as long as one evaluation of the averaged model.
+        limit = min(rows, max(_FEWEST_ROWS, _ROWS_OF_HUBS // len(models)))
+        for hub, model in enumerate(models if len(models) <= _MOST_HUBS else []):
+            loss, metric = self.engine.evaluate(model, "test", limit=limit, threads=self.threads)
+            self.recorder.evaluation_of_hub(hub, loss, metric, limit)
 
     def _evaluate(self, rounds: list[Round], model: Flat) -> None:
         started = time.monotonic()

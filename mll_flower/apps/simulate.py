@@ -14,7 +14,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from mll_flower.apps.launch import absolute_paths, claimed_output, run_in_process, run_on_flower
+from mll_flower.apps.launch import (
+    absolute_paths,
+    check_actors,
+    claimed_output,
+    run_in_process,
+    run_on_flower,
+)
 from mll_flower.apps.load_run import load_run
 from mll_flower.config import RunConfig
 from mll_flower.models.checkpoint import load_checkpoint
@@ -73,6 +79,7 @@ def simulate(
     """
     if backend not in ("in-process", "flower"):
         raise ValueError(f"backend={backend!r}: give 'in-process' or 'flower'")
+    check_actors(actors)
     values = absolute_paths(_run_config(settings, backend))
     if any(callable(value) for value in settings.values()):
         _forget_functions()

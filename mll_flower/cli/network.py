@@ -26,6 +26,8 @@ _DEFAULTS: dict[str, Any] = {
     "weights": "equal",
     "rates": "1",
 }
+# From so many hubs on, graph, H and zeta may take long enough to make a user wonder.
+_MANY_HUBS = 1000
 # Titles of the groups of options in the help.
 _BUILD, _THEORY, _OUTPUT = "Network", "Theory", "Output"
 
@@ -62,8 +64,8 @@ def network(
     rates: Annotated[
         str | None,
         typer.Option(
-            help="One number, one per worker, or fixed, uniform, skewed-fast, skewed-slow, "
-            "two-speed.",
+            help="One number, one per worker, one per hub (hub:1,0.5), fixed, uniform, "
+            "skewed-fast, skewed-slow, or two-speed.",
             show_default="1",
             rich_help_panel=_BUILD,
         ),
@@ -135,7 +137,10 @@ def network(
     ] = None,
     save: Annotated[
         Path | None,
-        typer.Option(help="Save the network to this .toml or .json.", rich_help_panel=_OUTPUT),
+        typer.Option(
+            help="Save the network to this .toml or .json, for `mll-flower run --config`.",
+            rich_help_panel=_OUTPUT,
+        ),
     ] = None,
 ) -> None:
     """Describe a network: hubs, shares, H, zeta, bytes, and what the theory guarantees.
@@ -149,6 +154,9 @@ def network(
         "weights": weights,
         "rates": rates,
     }
+    if (hubs or 0) >= _MANY_HUBS:
+        note = f"Working out the network of {hubs:,} hubs; with many edges this takes a minute."
+        Console(stderr=True, highlight=False).print(note, soft_wrap=True)
     net = _load_or_build(file, given, seed)
     H = mixing_matrix(net.graph, net.b, mixing)
     problem = theory.Problem(L=lipschitz, sigma2=sigma2, beta=beta, gap=gap)

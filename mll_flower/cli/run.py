@@ -21,12 +21,15 @@ from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
+from mll_flower.algorithm.network import is_network
 from mll_flower.apps.launch import (
     absolute_paths,
+    check_actors,
     claimed_output,
     run_in_process,
     run_on_flower,
 )
+from mll_flower.apps.run_notes import run_notes
 from mll_flower.config import RunConfig
 from mll_flower.extras import EXTRAS, require
 from mll_flower.models import checkpoint
@@ -59,8 +62,13 @@ def run(
     options = {key.replace("_", "-"): v for key, v in values.items() if v is not None}
     settings = absolute_paths({**_read_config_file(config), **options})
     needed = [name for name in EXTRAS["torch"] if name != "ray" or not in_process]
-    RunConfig.from_run_config(settings)  # what is wrong with the settings is said first
+    # What is wrong with the settings is said first.
+    check_actors(actors)
+    RunConfig.check_given(settings)
+    checked = RunConfig.from_run_config(settings)
     require("mll-flower run", *needed)
+    for note in run_notes(checked):
+        console.print(f"Note: {note}.", markup=False, soft_wrap=True, highlight=False)
     with (
         end_requests(),
         claimed_output(settings, overwrite, in_process) as claimed,
@@ -92,8 +100,8 @@ def _after_interruption(output: Path) -> str:
         return "Interrupted before the run began: there are no results."
     where = f"Interrupted. The results so far are in {output}."
     if not (output / checkpoint.FILE).is_file():
-        return f"{where} There is no checkpoint to go on from: --checkpoint-every 1 makes them."
-    command = ["mll-flower", "run", "--config", str(output / files.CONFIG), "--resume", str(output)]
+        return f"{where} There is no checkpoint to go on from: --checkpoint-every 1 makes more."
+    command = ["mll-flower", "resume", str(output)]
     return f"{where} To go on from the last checkpoint:\n{shlex.join(command)}"
 
 
@@ -114,6 +122,7 @@ def print_summary(output: Path) -> None:
         ("bytes sent", f"{summary['bytes'] / 1e6:,.1f} MB"),
         ("time", f"{summary['seconds']:.1f} s"),
     ]
+    rows += [("note", note) for note in run_notes(RunConfig.read(config))]
     for row in rows:
         table.add_row(*row)
     console.print(table)
@@ -174,13 +183,26 @@ def _read_config_file(path: Path | None) -> dict[str, Any]:
         data = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
     except ValueError as error:
         raise ValueError(f"config file {path} cannot be read: {error}") from None
-    return dict(data)
+    if not isinstance(data, dict):
+        raise ValueError(
+            f"config file {path} holds a {type(data).__name__}: it must be an object with keys of "
+            'the run config, such as {"hubs": 5, "tau": 8}'
+        )
+    if is_network(data):
+        return RunConfig.network_values(path)
+    return data
 
 
 def run_command() -> Callable[..., None]:
     """Return `run` as a command with one option per key of the run config."""
     own = [
-        _option("config", Path | None, None, "A TOML or JSON file with keys of the run config."),
+        _option(
+            "config",
+            Path | None,
+            None,
+            "A TOML or JSON file with keys of the run config, or a network that "
+            "`mll-flower network --save` has written.",
+        ),
         _option("flwr_home", Path | None, None, "Flower's home; default: a temporary one."),
         _option(
             "in_process", bool, False, "Run in this process, without Flower's engine; same numbers."

@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,6 +47,36 @@ class Checkpoint:
     extra: dict[str, Any]
 
 
+class CheckpointTimes:
+    """Decides when a checkpoint is due, so that they take less than 1 % of a run's time.
+
+    Parameters
+    ----------
+    size : int
+        Bytes of a checkpoint. The time that the first one takes is guessed from them, of a slow
+        disk; afterwards it is known.
+    """
+
+    # Seconds between two: at least this, and this many times what the last one took.
+    _LEAST, _TIMES = 5.0, 200.0
+
+    def __init__(self, size: int) -> None:
+        self.cost = size / 50e6
+        self._last = time.monotonic()
+
+    def due(self) -> bool:
+        """Return whether it is time for the next one."""
+        return time.monotonic() - self._last >= max(self._LEAST, self._TIMES * self.cost)
+
+    @contextmanager
+    def measured(self) -> Iterator[None]:
+        """Measure how long a checkpoint takes."""
+        started = time.monotonic()
+        yield
+        self._last = time.monotonic()
+        self.cost = self._last - started
+
+
 def save_checkpoint(
     path: str | Path,
     round: int,
@@ -52,7 +84,13 @@ def save_checkpoint(
     models: Sequence[Flat],
     extra: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write a checkpoint atomically: a reader sees the old one or the new one, never a part."""
+    """Write a checkpoint atomically: a reader sees the old one or the new one, never a part.
+
+    Raises
+    ------
+    OSError
+        If it cannot be written, as on a full disk; the old one stays.
+    """
     path = Path(path)
     tensors = {
         f"{d}/{name}": array
@@ -71,10 +109,15 @@ def save_checkpoint(
     )
     part = path.with_name(path.name + ".part")
     part.parent.mkdir(parents=True, exist_ok=True)
-    save_file(tensors, part, metadata={"mll-flower": about, "sha256": _digest(about, tensors)})
-    with part.open("rb") as file:
-        os.fsync(file.fileno())
-    part.replace(path)
+    try:
+        save_file(tensors, part, metadata={"mll-flower": about, "sha256": _digest(about, tensors)})
+        with part.open("rb") as file:
+            os.fsync(file.fileno())
+        part.replace(path)
+    except (SafetensorError, OSError) as error:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+        raise OSError(f"the checkpoint {path} cannot be written: {error}") from None
 
 
 def load_checkpoint(path: str | Path) -> Checkpoint:
@@ -84,7 +127,8 @@ def load_checkpoint(path: str | Path) -> Checkpoint:
         path = path / FILE
     if not path.is_file():
         raise ValueError(
-            f"checkpoint {path} does not exist: was the run made with checkpoint-every > 0?"
+            f"checkpoint {path} does not exist: the run was made with checkpoint-every=0, or it "
+            "stopped before the first one"
         )
     try:
         with safe_open(path, framework="numpy") as file:

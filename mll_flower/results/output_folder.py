@@ -7,6 +7,7 @@ in one step: of two runs that start at the same moment, one gets the folder.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Mapping
 from contextlib import suppress
@@ -66,8 +67,15 @@ def claim_output(
     ValueError
         If the folder holds a run.
     """
-    output.mkdir(parents=True, exist_ok=True)
     place = output / files.CONFIG
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        (output / f".{files.CONFIG}.{os.getpid()}").touch()
+        (output / f".{files.CONFIG}.{os.getpid()}").unlink()
+    except OSError as error:
+        raise ValueError(
+            f"output={str(output)!r} cannot be written ({error.strerror}): give another folder"
+        ) from None
     if resume and place.is_file() and _folder_of(resume) == output.resolve():
         return
     if overwrite:

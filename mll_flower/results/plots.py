@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from flwr.supercore import log
 
-from mll_flower.results import files
+from mll_flower.results import data_plot, files
+from mll_flower.results.data_plot import has_data_plot
 from mll_flower.results.figure_style import (
     ALERT,
     INK,
@@ -55,7 +56,8 @@ def plot_run(output: Path) -> list[Path]:
     Returns
     -------
     list of Path
-        The files: learning.png, disagreement.png, steps.png, graph.png.
+        The files: learning.png, disagreement.png, steps.png, graph.png, and hubs.png
+        if the run has classes.
     """
     drawn: list[Path] = []
     folder = output / files.PLOTS
@@ -65,7 +67,8 @@ def plot_run(output: Path) -> list[Path]:
     except Exception as error:
         log(WARNING, "no plots of %s: %s: %s", output, type(error).__name__, error)
         return drawn
-    for name, draw in _PLOTS.items():
+    plots = {**_PLOTS, data_plot.NAME: data_plot.plot_data} if has_data_plot(run) else _PLOTS
+    for name, draw in plots.items():
         try:
             draw(run, folder / name)
             drawn.append(folder / name)

@@ -18,6 +18,7 @@ from typing import IO, Any
 import numpy as np
 from flwr.app import Message
 from flwr.supercore import log
+from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
 from mll_flower.algorithm.mixing import mixing_matrix, zeta
@@ -30,6 +31,7 @@ from mll_flower.results import files
 from mll_flower.results.output_folder import claim_output, new_output, remove_end
 from mll_flower.results.progress import ProgressWriter
 from mll_flower.strategies.reports import Absent, RoundReport
+from mll_flower.tasks.saved_model import model_metadata
 from mll_flower.training.engine import Engine
 
 Record = dict[str, Any]
@@ -37,6 +39,12 @@ Record = dict[str, Any]
 
 Hook = Callable[[Record], None]
 """What is called with each record, once it is written."""
+
+
+_EXTENSION = (
+    " (a run can be extended by more slots, unless lr-milestones, which are fractions of the run, "
+    "depend on them)"
+)
 
 
 class Recorder:
@@ -80,6 +88,7 @@ class Recorder:
         self.steps = np.zeros(network.workers, dtype=np.int64)
         self.absences: list[dict[str, Any]] = []
         self.evaluations: list[dict[str, Any]] = []
+        self.hub_models: list[dict[str, Any]] = []
         self.bytes = 0
         self.rounds_done = 0
         self._started = time.monotonic()
@@ -104,11 +113,13 @@ class Recorder:
         # These keys change no number of the run, so they may differ.
         free = {"resume", "output", "checkpoint-every", "data-dir", "code-dir", "tensorboard"}
         free |= {"reply-timeout", "node-timeout"}
+        if theirs["slots"] < ours["slots"] and not ours["lr-milestones"]:
+            free.add("slots")  # the run is extended; the rounds that it has stay as they are
         for key in ours:
             if key not in free and ours[key] != theirs.get(key):
                 raise ValueError(
                     f"resume={source!r} was made with {key}={theirs.get(key)!r}, this run has "
-                    f"{ours[key]!r}: use the same config"
+                    f"{ours[key]!r}: use the same config" + (_EXTENSION if key == "slots" else "")
                 )
         self.steps = np.array(state["steps"], dtype=np.int64)
         self.absences, self.evaluations = state["absences"], state["evaluations"]
@@ -269,6 +280,11 @@ class Recorder:
         named = {} if self.metric == "accuracy" else {"metric": self.metric}
         self._progress.evaluated(slot, {"loss": train_loss, self.metric: metric, **named})
 
+    def evaluation_of_hub(self, hub: int, test_loss: float, metric: float, rows: int) -> None:
+        """Record what one hub's own model does on so many test rows, at the end of the run."""
+        measured = {"hub": hub, "test_loss": test_loss, self.metric: metric, "rows": rows}
+        self.hub_models.append(measured)
+
     def announce_evaluation(self) -> None:
         """Call the hooks with the newest evaluation."""
         for hook in self.on_evaluation:
@@ -288,11 +304,14 @@ class Recorder:
     def _end(self, model: Flat, name: str) -> None:
         assert self._file is not None
         self._file.close()
-        save_file(
-            self.engine.layout.arrays(model),
-            self.output / files.MODEL,
-            metadata={"model": self.config.model, "dataset": self.engine.task.data.label},
-        )
+        try:
+            save_file(
+                self.engine.layout.arrays(model),
+                self.output / files.MODEL,
+                metadata=model_metadata(self.engine.task),
+            )
+        except SafetensorError as error:
+            raise OSError(f"{files.MODEL}: {error}") from None
         files.write_json(self.output / name, self._report())
 
     @cached_property
@@ -300,6 +319,17 @@ class Recorder:
         """H and zeta."""
         h = mixing_matrix(self.network.graph, self.network.b, self.config.mixing)
         return {"H": h.tolist(), "zeta": zeta(h)}
+
+    @cached_property
+    def _labels(self) -> dict[str, Any] | None:
+        """How many training rows of each class the workers and the hubs hold."""
+        network = self.network
+        workers = [self.engine.label_counts(i) for i in range(network.workers)]
+        if not workers[0]:
+            return None
+        hubs = np.zeros((network.hubs, len(workers[0])), dtype=np.int64)
+        np.add.at(hubs, network.hub_of, np.array(workers))
+        return {"workers": workers, "hubs": hubs.tolist()}
 
     def _report(self, steps_known: bool = True) -> dict[str, Any]:
         network = self.network
@@ -315,6 +345,8 @@ class Recorder:
                 "b": network.b.tolist(),
                 **self._mixing,
             },
+            "labels": self._labels,
+            "hub_models": self.hub_models,
             "evaluations": self.evaluations,
             "workers": [
                 {

@@ -17,18 +17,21 @@ from mll_flower.tasks.partitions import (
 )
 
 if TYPE_CHECKING:
+    from mll_flower.tasks.saved_model import SavedModel, load_model
     from mll_flower.tasks.task import Task
 
 __all__ = [
     "KNOWN_PARTITIONS",
     "Dataset",
     "PartitionSpec",
+    "SavedModel",
     "Task",
     "binary_labels",
     "build_model",
     "known_datasets",
     "known_models",
     "load_dataset",
+    "load_model",
     "parse_dataset",
     "parse_partition",
     "partition",
@@ -40,4 +43,8 @@ def __getattr__(name: str) -> Any:
         from mll_flower.tasks.task import Task
 
         return Task
+    if name in ("SavedModel", "load_model"):
+        from mll_flower.tasks import saved_model
+
+        return getattr(saved_model, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

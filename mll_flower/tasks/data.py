@@ -21,7 +21,7 @@ from mll_flower.tasks import hugging_face
 from mll_flower.tasks.dataset import Dataset, assemble
 from mll_flower.tasks.own_code import is_reference
 from mll_flower.tasks.own_data import call_loader, read_image_folder
-from mll_flower.tasks.published import PUBLISHED, Arrays, label_of, read_torchvision
+from mll_flower.tasks.published import PUBLISHED, Arrays, is_present, label_of, read_torchvision
 
 __all__ = ["Dataset", "known_datasets", "load_dataset", "parse_dataset"]
 
@@ -172,7 +172,7 @@ def load_dataset(
         if not path.is_file():
             raise FileNotFoundError(f"dataset {name!r}: the file {path.absolute()} does not exist")
         return assemble(name, path.name, _read_npz(path), classes or None)
-    root = Path(data_dir or os.environ.get("MLL_FLOWER_DATA") or "data").expanduser()
+    root = _root(data_dir)
     if is_own_function(full):
         arrays = call_loader(full, code_dir, str(root))
         return assemble(name, full, arrays, classes or None, as_given=True)
@@ -196,6 +196,36 @@ def load_dataset(
             x -= np.asarray(known.mean, np.float32)[:, None, None]
             x /= np.asarray(known.std, np.float32)[:, None, None]
     return data
+
+
+def is_published(name: str) -> bool:
+    """Return whether a data set is read from files in ``data-dir``."""
+    return name == "emnist" or name in PUBLISHED
+
+
+def find_published(name: str, data_dir: str | None = None) -> None:
+    """Make sure that the files of a published data set exist; download them if they do not.
+
+    Before a run's processes start: they then find the files, and need not download them together.
+    Other data sets are left alone.
+
+    Parameters
+    ----------
+    name, data_dir
+        As in `load_dataset`.
+
+    Raises
+    ------
+    FileNotFoundError
+        If the files are missing and cannot be downloaded; the message names them.
+    """
+    full, root = parse_dataset(name), _root(data_dir)
+    if full in PUBLISHED and not is_present(full, root):
+        read_torchvision(full, root)
+
+
+def _root(data_dir: str | None) -> Path:
+    return Path(data_dir or os.environ.get("MLL_FLOWER_DATA") or "data").expanduser()
 
 
 def _digits(name: str) -> Dataset:

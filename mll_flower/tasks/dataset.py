@@ -76,8 +76,7 @@ def assemble(
         Whether examples and targets may have any shape, and keep it (pixels aside).
     """
     x_train, y_train, x_test, y_test = arrays
-    prepare = _given_examples if as_given else _examples
-    x_train, x_test = prepare(name, x_train), prepare(name, x_test)
+    x_train, x_test = (prepare_examples(name, x, as_given) for x in (x_train, x_test))
     y_train = _targets(name, y_train, len(x_train), as_given)
     y_test = _targets(name, y_test, len(x_test), as_given)
     for what, train, test in (("examples", x_train, x_test), ("targets", y_train, y_test)):
@@ -101,7 +100,37 @@ def assemble(
             f"dataset {name!r}: labels run from {low} to {high}; they must be whole numbers from 0"
             + (f" to {classes - 1}" if classes else "")
         )
+    if classes is None:
+        _check_gaps(name, np.union1d(y_train, y_test))
     return Dataset(name, label, x_train, y_train, x_test, y_test, classes or max(high + 1, 2))
+
+
+def _check_gaps(name: str, labels: NDArray[np.int64]) -> None:
+    """Refuse labels with large gaps, which would make a model with outputs that nothing uses."""
+    outputs = int(labels[-1]) + 1
+    # A few classes may be missing from a small data set.
+    if outputs > 2 * max(len(labels), 10):
+        shown = ", ".join(map(str, labels[:5].tolist())) + (", ..." if len(labels) > 5 else "")
+        raise ValueError(
+            f"dataset {name!r}: {len(labels)} different labels ({shown}) that run to "
+            f"{outputs - 1} would make a model with {outputs:,} outputs: number them from 0 to "
+            f"{len(labels) - 1} (np.unique(y, return_inverse=True)), or give classes={outputs}"
+        )
+
+
+def prepare_examples(name: str, x: NDArray[Any], as_given: bool = False) -> NDArray[Any]:
+    """Bring examples to the form that those of a data set have.
+
+    Parameters
+    ----------
+    name : str
+        The data set, for messages.
+    x : ndarray
+        Examples as they are before `assemble`.
+    as_given : bool
+        As in `assemble`.
+    """
+    return (_given_examples if as_given else _examples)(name, x)
 
 
 def _examples(name: str, x: NDArray[Any]) -> NDArray[np.float32]:

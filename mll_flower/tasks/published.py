@@ -6,6 +6,7 @@ Used by `mll_flower.tasks.data`, which turns the arrays into a ``Dataset``.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -111,10 +112,15 @@ def read_torchvision(name: str, root: Path) -> Arrays:
     make: Callable[..., Any] = getattr(datasets, family)
     split = name.partition(":")[2]
     options = {"split": split} if split else {}
+    created = [root / family / "raw", root / family, root]
+    created = [folder for folder in created if not folder.exists()]
     try:
         # download=True downloads only what is missing.
         train, test = (make(root, train=t, download=True, **options) for t in (True, False))
     except (RuntimeError, OSError) as error:
+        for folder in created:  # a failed download leaves no empty folders
+            with suppress(OSError):
+                folder.rmdir()
         raise FileNotFoundError(
             f"dataset {name!r}: {_expected_files(name)} could be neither read from "
             f"{root.absolute()} nor downloaded ({str(error).strip()}). Put the files there, or set "
@@ -130,12 +136,36 @@ def read_torchvision(name: str, root: Path) -> Arrays:
     return x_train, y_train, x_test, y_test
 
 
+def is_present(name: str, root: Path) -> bool:
+    """Return whether the files of a data set are in a torchvision root.
+
+    Parameters
+    ----------
+    name, root
+        As in `read_torchvision`.
+    """
+    if name == "cifar10":
+        return (root / "cifar10.npz").is_file() or (root / "cifar-10-batches-py").is_dir()
+    family, test, prefix = _names(name)
+    return all(
+        (root / family / "raw" / f"{prefix}{part}-{kind}-ubyte").is_file()
+        for part in ("train", test)
+        for kind in ("images-idx3", "labels-idx1")
+    )
+
+
+def _names(name: str) -> tuple[str, str, str]:
+    """Return the folder of a data set, the name of its test part, and the prefix of its files."""
+    family = PUBLISHED[name].torchvision
+    if family == "EMNIST":
+        return family, "test", f"emnist-{name.partition(':')[2]}-"
+    return family, "t10k", ""
+
+
 def _expected_files(name: str) -> str:
     if name == "cifar10":
         return "cifar10.npz or the folder cifar-10-batches-py"
-    family, test, prefix = PUBLISHED[name].torchvision, "t10k", ""
-    if family == "EMNIST":
-        test, prefix = "test", f"emnist-{name.partition(':')[2]}-"
+    family, test, prefix = _names(name)
     return (
         f"{family}/raw/{prefix}{{train,{test}}}-images-idx3-ubyte and "
         f"{prefix}{{train,{test}}}-labels-idx1-ubyte"

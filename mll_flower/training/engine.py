@@ -98,6 +98,15 @@ class Engine:
         """Number of workers."""
         return len(self._shards)
 
+    def label_counts(self, worker: int) -> list[int]:
+        """Return how many rows of each class a worker holds; empty if there are no classes."""
+        data = self.task.data
+        labels = data.y_train[self._shards[worker]]
+        if data.regression or labels.ndim != 1:
+            return []
+        counts: list[int] = np.bincount(labels, minlength=data.classes).tolist()
+        return counts
+
     def examples(self, worker: int) -> int:
         """Return the number of rows that a worker holds."""
         return len(self._shards[worker])

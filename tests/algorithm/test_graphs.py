@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mll_flower.algorithm.graphs import GRAPHS, hub_graph
+from mll_flower.algorithm.network import HubNetwork
 from tests.support.random_networks import hub_graphs
 
 RANDOM = ("random-regular", "erdos-renyi", "watts-strogatz")
@@ -135,3 +136,29 @@ def test_weighted_edge_list(tmp_path: Path) -> None:
     path = tmp_path / "ring.edges"
     nx.write_edgelist(graph, path)
     assert edges(hub_graph(path, 4)) == edges(graph)
+
+
+@pytest.mark.parametrize("kind", ["toml", "json"])
+def test_a_saved_network_is_a_graph_file(tmp_path, kind):
+    network = HubNetwork.build(4, 2, "star")
+    network.save(tmp_path / f"net.{kind}")
+    assert edges(hub_graph(tmp_path / f"net.{kind}", 4)) == {(0, 1), (0, 2), (0, 3)}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.toml", "hubs = 3\n", "a TOML file must be a network with 'edges'"),
+        ("a.json", '{"links": []}', "must be an object with 'nodes' and 'edges'"),
+        ("a.json", '{"edges": [3]}', "edge 3: give two hubs"),
+    ],
+)
+def test_a_file_that_is_no_graph_is_explained(tmp_path, name, text, message):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(ValueError, match=message):
+        hub_graph(tmp_path / name, 3)
+
+
+def test_too_many_hubs_are_refused_at_once():
+    with pytest.raises(ValueError, match=r"hubs=100000: at most 10,000 .* \(here 80 GB\)"):
+        hub_graph("complete", 100_000)

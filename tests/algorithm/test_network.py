@@ -111,3 +111,14 @@ def test_a_file_may_hold_the_arguments_of_build(tmp_path: Path) -> None:
     path.write_text('hubs = 6\nworkers_per_hub = 2\ngraph = "erdos-renyi"\nseed = 4\nrates = 0.7\n')
     expected = HubNetwork.build(hubs=6, workers_per_hub=2, graph="erdos-renyi", seed=4, rates=0.7)
     assert_same(HubNetwork.load(path), expected)
+
+
+def test_rates_per_hub():
+    network = HubNetwork.build(workers_per_hub=[2, 1, 3], rates="hub:1,0.5,0.25")
+    assert network.p.tolist() == [1, 1, 0.5, 0.25, 0.25, 0.25]
+    with pytest.raises(ValueError, match="has 2 entries for 3 hubs: give one per hub"):
+        HubNetwork.build(workers_per_hub=[2, 1, 3], rates="hub:1,0.5")
+    with pytest.raises(ValueError, match="'hub:1,x,2': give numbers with commas"):
+        HubNetwork.build(workers_per_hub=[2, 1, 3], rates="hub:1,x,2")
+    with pytest.raises(ValueError, match="at most 1"):
+        HubNetwork.build(workers_per_hub=[2, 1, 3], rates="hub:1,2,1")

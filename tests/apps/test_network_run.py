@@ -107,7 +107,8 @@ class TestNumbers:
             {"preset": "hl-sgd", "graph": "star", "rates": "0.5", "slots": 60},
             {"preset": "distributed-sgd"},
             {"preset": "cooperative-sgd"},
-            {"preset": "fedavg", "partition": "sized"},
+            {"preset": "fedavg-deadline", "partition": "sized"},
+            {"preset": "fedavg", "partition": "sized", "rates": "0.5", "slots": 60},
         ],
         ids=str,
     )

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mll_flower.algorithm.mixing import mixing_matrix, zeta
-from mll_flower.config import PRESETS
+from mll_flower.presets import PRESETS
 from tests.support.simulated import Batches, close, config_of, network_of, play
 
 
@@ -35,7 +35,7 @@ def test_local_sgd_on_one_hub_equals_that_on_a_complete_graph(tmp_path):
 
 def test_fedavg_weighs_by_examples(tmp_path):
     settings = {"preset": "fedavg", "partition": "sized", "weights": "equal", "tau": 3}
-    run, config = play(tmp_path, slots=3, rates="1", **settings), config_of(**settings)
+    run, config = play(tmp_path, slots=3, rates="1", **settings), config_of(slots=99, **settings)
     batches = Batches(config)
     examples = [len(shard) for shard in batches.shards]
     local = []
@@ -47,6 +47,20 @@ def test_fedavg_weighs_by_examples(tmp_path):
     assert len(set(examples)) > 1
     assert [w["weight"] for w in run.report["workers"]] == examples
     assert close(run.vector(), np.average(local, axis=0, weights=examples))
+
+
+def test_fedavg_waits_and_fedavg_deadline_does_not(tmp_path):
+    settings = {"rates": "0.5", "slots": 60, "tau": 4}
+    waiting = play(tmp_path / "waiting", preset="fedavg", **settings)
+    deadline = play(tmp_path / "deadline", preset="fedavg-deadline", **settings)
+    rounds = waiting.report["summary"]["rounds"]
+    assert {w["steps"] for w in waiting.report["workers"]} == {4 * rounds}
+    assert 4 * rounds < waiting.report["summary"]["slot"] <= 60
+    assert deadline.report["summary"]["rounds"] == 15
+    assert len({w["steps"] for w in deadline.report["workers"]}) > 1
+    # Neither inherits q: each round is evaluated.
+    assert len(waiting.evaluations) == rounds + 1
+    assert len(deadline.evaluations) == 16
 
 
 def test_cooperative_sgd_is_one_step_per_worker_and_a_mixing(tmp_path):

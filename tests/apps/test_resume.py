@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mll_flower.models.checkpoint import FILE, load_checkpoint
+from mll_flower.models.checkpoint import FILE, CheckpointTimes, load_checkpoint
 from tests.support.faulty_workers import Fault, faulty
 from tests.support.simulated import Results, play
 
@@ -128,15 +128,20 @@ class TestResume:
         [
             ({"seed": 6}, "seed=5, this run has 6"),
             ({"learning_rate": 0.3}, "learning-rate=0.2, this run has 0.3"),
-            ({"slots": 64}, "slots=32, this run has 64"),
+            (
+                {"slots": 16},
+                "slots=32, this run has 16: use the same config (a run can be extended",
+            ),
+            ({"slots": 64, "lr_milestones": "0.5"}, "slots=32, this run has 64"),
             ({"graph": "complete"}, "graph='path', this run has 'complete'"),
             ({"pool": "hub"}, "pool='worker', this run has 'hub'"),
-            ({"preset": "fedavg"}, "preset='mll-sgd', this run has 'fedavg'"),
+            ({"preset": "fedavg-deadline"}, "preset='mll-sgd', this run has 'fedavg-deadline'"),
         ],
         ids=str,
     )
     def test_another_config_is_an_error(self, tmp_path, other, named):
         settings = {"checkpoint_every": 1, "slots": 32}
+        settings |= {key: other[key] for key in other if key == "lr_milestones"}
         part = interrupted(tmp_path / "part", 3, **settings)
         with pytest.raises(ValueError, match="use the same config") as error:
             play(tmp_path / "rest", resume=str(part), **{**settings, **other})
@@ -153,8 +158,8 @@ class TestResume:
     def test_a_missing_checkpoint_is_an_error(self, tmp_path):
         with pytest.raises(ValueError, match=r"resume='/nowhere/at/all' does not exist: give a"):
             play(tmp_path / "run", resume="/nowhere/at/all")
-        without = play(tmp_path / "without").folder
-        with pytest.raises(ValueError, match="was the run made with checkpoint-every > 0"):
+        without = play(tmp_path / "without", checkpoint_every=0).folder
+        with pytest.raises(ValueError, match="the run was made with checkpoint-every=0"):
             play(tmp_path / "run", resume=str(without))
 
     def test_a_checkpoint_that_was_moved_from_its_run_is_an_error(self, tmp_path):
@@ -164,5 +169,56 @@ class TestResume:
         with pytest.raises(ValueError, match=r"metrics\.csv is not beside the checkpoint"):
             play(tmp_path / "run", checkpoint_every=1, resume=str(tmp_path / "alone"))
 
-    def test_no_checkpoint_is_written_by_default(self, tmp_path):
-        assert not (play(tmp_path).folder / FILE).exists()
+    def test_by_default_there_is_a_checkpoint_at_the_end(self, tmp_path):
+        run = play(tmp_path / "run", slots=20)  # ends between two mixings
+        assert load_checkpoint(run.folder).round == 5 == run.report["summary"]["rounds"]
+        assert not (play(tmp_path / "none", checkpoint_every=0).folder / FILE).exists()
+
+
+class TestExtension:
+    @pytest.mark.parametrize(
+        "settings",
+        [
+            {},
+            {"pool": "hub"},
+            {"slots": 20, "pool": "hub"},  # ends between two mixings
+            {"preset": "local-sgd", "slots": 200, "pool": "hub"},
+            # One message of the longer run would cover more rounds than the shorter one has.
+            {"hubs": 1, "workers_per_hub": "3", "slots": 12, "evaluate_every": 16, "pool": "hub"},
+        ],
+        ids=str,
+    )
+    def test_a_longer_run_ends_as_if_it_had_been_long_from_the_start(self, tmp_path, settings):
+        settings = {"slots": 32, **settings}
+        long = {**settings, "slots": 2 * settings["slots"] + 40}
+        whole = play(tmp_path / "whole", **long)
+        short = play(tmp_path / "short", **settings)
+        longer = play(tmp_path / "longer", resume=str(short.folder), **long)
+        assert longer.same_model(whole)
+        # It has one more evaluation, that at the end of the short run, if none was due there.
+        ends = [row for row in longer.evaluations if row in whole.evaluations]
+        assert ends == whole.evaluations
+        assert longer.report["summary"]["steps"] == whole.report["summary"]["steps"]
+
+
+class TestCheckpointTimes:
+    def test_they_take_less_than_one_percent_of_the_time(self, monkeypatch):
+        now, cost, spent = 0.0, 0.3, 0.0
+        monkeypatch.setattr("mll_flower.models.checkpoint.time.monotonic", lambda: now)
+        times = CheckpointTimes(10_000_000)
+        for _ in range(5000):
+            now += 0.1
+            if times.due():
+                with times.measured():
+                    now += cost
+                    spent += cost
+        assert 2 * cost <= spent < 0.01 * now
+
+    def test_small_ones_are_not_written_all_the_time(self, monkeypatch):
+        now = 0.0
+        monkeypatch.setattr("mll_flower.models.checkpoint.time.monotonic", lambda: now)
+        times = CheckpointTimes(100)
+        now = 4.9
+        assert not times.due()
+        now = 5.1
+        assert times.due()

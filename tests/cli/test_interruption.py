@@ -60,4 +60,4 @@ def test_without_a_checkpoint_it_says_so(tmp_path: Path, monkeypatch: pytest.Mon
     interrupt_after(monkeypatch, 5)
     result = CliRunner().invoke(app, [*OPTIONS, "--output", str(tmp_path / "run")])
     assert result.exit_code == 130
-    assert "no checkpoint to go on from: --checkpoint-every 1 makes them" in result.output
+    assert "no checkpoint to go on from: --checkpoint-every 1 makes more" in result.output

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from mll_flower.algorithm.network import HubNetwork
 from mll_flower.cli import app
 from mll_flower.config import RunConfig
 from tests.support.own_work import write_user_files
@@ -158,7 +159,13 @@ def test_runs_without_an_output_that_start_together_get_folders_of_their_own(els
         ({"hubs": 0}, "hubs=0: there must be at least one"),
         ({"graph": "circle"}, "graph='circle' is not known"),
         ({"preset": "fedsgd"}, "preset='fedsgd' is not known: use mll-sgd"),
-        ({"slots": 2}, "slots=2: must be at least 4"),
+        (
+            {"slots": 2},
+            "slots=2 is below tau=4, and a round takes tau slots: give at least 4 slots",
+        ),
+        ({"preset": "fedavg"}, "q=2 and preset='fedavg', which sets q=1: leave one of them out"),
+        ({"hubs": 100000}, "hubs=100000: at most 10,000 are possible"),
+        ({"actors": -1}, "actors=-1: give a number of processes, or 0 for one per core"),
         ({"preset": "hl-sgd"}, "HL-SGD has q > 1 and the complete graph or a star"),
         ({"dataset": "npz:nothing.npz"}, "nothing.npz' does not exist"),
         ({"resume": "nothing"}, "nothing' does not exist: give a checkpoint or a run"),
@@ -193,6 +200,46 @@ def test_a_config_file_with_errors(tmp_path):
     result = run(tmp_path / "out", config=file)
     assert result.exit_code == 2
     assert "unknown keys ['hubz']; the known ones are preset, hubs," in result.stderr
+
+    file = tmp_path / "list.json"
+    file.write_text("[1, 2]")
+    result = run(tmp_path / "out", config=file)
+    assert result.exit_code == 2
+    assert "list.json holds a list: it must be an object with keys" in result.stderr
+
+
+def test_missing_data_are_one_line_before_flower_starts(tmp_path, elsewhere, monkeypatch):
+    def no_network(*_: object, **__: object) -> None:
+        raise OSError("no network")
+
+    monkeypatch.setattr("urllib.request.urlopen", no_network)
+    monkeypatch.setattr("mll_flower.processes.simulation.simulation_superlink", pytest.fail)
+    monkeypatch.delenv("MLL_FLOWER_DATA", raising=False)
+    result = run(tmp_path / "out", in_process=False, dataset="mnist", model="mlp")
+    assert result.exit_code == 2, result.output
+    [line] = result.stderr.splitlines()
+    assert f"could be neither read from {elsewhere / 'data'} nor downloaded" in line
+    assert not (tmp_path / "out").exists()
+    assert os.listdir(elsewhere) == []  # not even the empty folders of the download
+
+
+def test_a_saved_network_is_a_config_file(tmp_path):
+    network = HubNetwork.build(3, [1, 2, 1], "path", [1, 2, 3, 4], [0.5, 1, 0.25, 1])
+    network.save(tmp_path / "net.toml")
+    options = ["--config", str(tmp_path / "net.toml"), "--slots", "16", "--tau", "4", "--q", "2"]
+    options += ["--model", "logistic", "--in-process", "--output", str(tmp_path / "out")]
+    result = CliRunner().invoke(app, ["run", *options])
+    assert result.exit_code == 0, result.output
+    report = Results(tmp_path / "out").report
+    saved = network.to_dict()
+    assert {key: report["network"][key] for key in saved} == saved
+
+
+def test_the_notes_are_said_before_the_run_and_in_the_summary(tmp_path):
+    result = run(tmp_path / "out", slots=18)
+    assert "Note: slots=18: the run ends at slot 16, after 4 rounds" in result.stdout
+    table = " ".join(result.stdout.partition("test accuracy")[2].split())
+    assert "slots=18: the run ends at slot 16" in table
 
 
 def test_data_that_does_not_fit_fails_the_run(tmp_path):

@@ -137,3 +137,20 @@ def test_names_can_be_checked_without_torch() -> None:
         "t.known_models(); assert not {'torch', 'datasets', 'sklearn'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ([0, 7, 1000], r"3 different labels \(0, 7, 1000\) that run to 1000 .* 1,001 outputs"),
+        ([0, 10**9], r"number them from 0 to 1 .* or give classes=1000000001"),
+    ],
+)
+def test_labels_with_large_gaps_are_refused(tmp_path, labels, message):
+    y = np.resize(labels, 12)
+    arrays = {"x_train": np.zeros((12, 2)), "y_train": y, "x_test": np.zeros((12, 2)), "y_test": y}
+    np.savez(tmp_path / "gaps.npz", **arrays)
+    with pytest.raises(ValueError, match=message):
+        load_dataset(f"npz:{tmp_path / 'gaps.npz'}")
+    if max(labels) == 1000:
+        assert load_dataset(f"npz:{tmp_path / 'gaps.npz'}", classes=1001).classes == 1001
