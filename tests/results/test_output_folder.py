@@ -129,3 +129,9 @@ def test_a_claim_whose_engine_was_decided_since_is_taken_over(tmp_path: Path) ->
     claim_output(tmp_path / "a", {"seed": 1, "engine": "compiled"}, strict=False)
     with pytest.raises(ValueError, match="holds a run"):
         claim_output(tmp_path / "a", {"seed": 2, "engine": "compiled"}, strict=False)
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ValueError, match=r"file/x' cannot be written \(Not a directory\): give"):
+        claim_output(tmp_path / "file" / "x", {"seed": 1})
