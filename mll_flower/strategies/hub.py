@@ -136,7 +136,7 @@ class Hub:
             absent.update(self._norms.judge(self.model, arrived))
         if self.inner_strategy is not None:
             usable = {n: a.message for n, a in arrived.items() if n not in absent}
-            absent.update(make_alike(self.inner_strategy, usable))
+            absent.update(make_alike(self.inner_strategy, usable, self.limits))
         average = self._aggregate(round, asked, arrived, absent, claimed)
         self.has_new_model = average is not None
         if average is not None:

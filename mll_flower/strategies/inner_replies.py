@@ -17,10 +17,13 @@ from flwr.supercore import log
 from mll_flower.grids.absences import Absence
 from mll_flower.strategies.inner_strategy import weight_key
 from mll_flower.strategies.metrics import metric_kinds, usable_weight
+from mll_flower.strategies.reply_limits import ReplyLimits
 from mll_flower.strategies.reports import Absent
 
 
-def make_alike(strategy: Strategy, replies: Mapping[int, Message]) -> dict[int, Absent]:
+def make_alike(
+    strategy: Strategy, replies: Mapping[int, Message], limits: ReplyLimits
+) -> dict[int, Absent]:
     """Make replies alike for an inner strategy; return who is absent for want of a weight.
 
     If no reply has a weight, nothing is changed: the strategy then says what it needs.
@@ -31,6 +34,8 @@ def make_alike(strategy: Strategy, replies: Mapping[int, Message]) -> dict[int, 
         The inner strategy.
     replies : Mapping[int, Message]
         By node id; those that differ from the others are changed.
+    limits : ReplyLimits
+        How far a weight is believed, also if it is not the hub's own.
     """
     key = weight_key(strategy)
     if key is None:
@@ -38,11 +43,15 @@ def make_alike(strategy: Strategy, replies: Mapping[int, Message]) -> dict[int, 
     absent: dict[int, Absent] = {}
     alike: dict[int, Message] = {}
     for node, reply in replies.items():
-        if usable_weight(reply.content, key) is None:
+        weight = usable_weight(reply.content, key)
+        if weight is None:
             why = f"no metric {key!r} that {type(strategy).__name__} can weigh the reply by"
             absent[node] = Absent(node, Absence.NO_WEIGHT, why)
         else:
             alike[node] = reply
+            believed = limits.believed_weight(node, weight)
+            if believed is not weight:
+                next(iter(reply.content.metric_records.values()))[key] = believed
     if not alike:
         return {}
     names = {node: _names(reply.content) for node, reply in alike.items()}

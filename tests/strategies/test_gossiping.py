@@ -316,7 +316,8 @@ def test_a_neighbour_that_is_too_far_away_is_refused_at_both_ends() -> None:
     link_a, link_b = (InProcessGossip(board, *pair, "run") for pair in (("a", "b"), ("b", "a")))
     near = Site(link_a, 1.0, 1, max_neighbour_norm=10.0)
     away = Site(link_b, 1e6, 1)
-    finish(near.start(1), away.start(1))
+    with near.nodes, away.nodes:
+        finish(near.start(1), away.start(1))
     assert near.error is None
     assert away.error is None
     assert near.models[0].tolist() == [0.5] * 3

@@ -201,6 +201,12 @@ def test_an_inner_strategy_that_needs_a_weight_goes_without_those_who_send_none(
     assert causes(result) == {12: "no-weight"}
 
 
+def test_an_inner_strategy_believes_no_weight_above_the_limit_either() -> None:
+    hub = hub_with(inner=FedAvg(), key=None, max_examples=2)
+    hub.average(1, [with_metrics(11, 4, num_examples=2), with_metrics(12, 8, num_examples=1e90)])
+    assert model_of(hub)[0] == pytest.approx([6, 6])
+
+
 def test_records_of_other_names_do_not_end_an_inner_strategy() -> None:
     hub = hub_with(inner=FedAvg())
     arrays = ArrayRecord(
