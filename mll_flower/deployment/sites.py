@@ -278,7 +278,12 @@ class WorkerSite:
         self._restart_at: float | None = None
 
     def start(self) -> None:
-        """Start the SuperNode."""
+        """Start the SuperNode; say so if its hub will not have it as it is."""
+        # The SuperNode itself does not say so of clocks that differ.
+        entry = self.network.hub(self.hub)
+        why = why_turned_away(entry.superlink, None if self.insecure else entry.tls.ca)
+        if why:
+            self.say(f"{self.name}: {why}")
         place = (self.network, self.hub, self.number, free_port())
         command = supernode_command(*place, self.node_config, self.insecure, self.settings)
         # With us it ends, even if we are killed.
@@ -287,11 +292,8 @@ class WorkerSite:
 
     def plan_restart(self, ended: Ended) -> None:
         """Say that the SuperNode has ended; `restart_if_due` will start it again."""
-        # It ends by itself when the SuperLink does not know its key yet, or any more, and when
-        # the clocks differ: of that it says nothing itself.
-        entry = self.network.hub(self.hub)
-        why = why_turned_away(entry.superlink, None if self.insecure else entry.tls.ca)
-        self.say(f"{ended}; {f'{why}; ' if why else ''}it is started again in {_RESTART_PAUSE:g} s")
+        # It ends by itself when the SuperLink does not know its key yet, or any more.
+        self.say(f"{ended}; it is started again in {_RESTART_PAUSE:g} s")
         self._restart_at = time.monotonic() + _RESTART_PAUSE
 
     def restart_if_due(self) -> None:
