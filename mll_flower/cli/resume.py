@@ -32,8 +32,8 @@ def resume(
 ) -> None:
     """Go on with a run from its last checkpoint, with all its settings, in its own folder.
 
-    The run ends with the numbers that it would have had without the interruption. With --slots, a
-    run that has ended goes on to a later end.
+    RUN is the folder of the run. It ends with the numbers that it would have had without the
+    interruption. With --slots, a run that has ended goes on to a later end.
     """
     config = run / files.CONFIG
     if not config.is_file():

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mll_flower.results.figure_style import saved_figure
+from mll_flower.results.figure_style import INK, saved_figure
 from mll_flower.results.runs import Run
 
 NAME = "hubs.png"
@@ -34,10 +34,12 @@ def plot_data(run: Run, path: Path) -> None:
         left.set(xlabel="label", ylabel="hub")
         right.barh(hubs, values, height=0.7)
         right.invert_yaxis()
-        right.set(xlabel=f"test {run.metric} of the hub's model", ylabel="hub")
-        right.axvline(run.summary[run.metric], color="black", linewidth=1, label="averaged model")
-        right.legend(loc="lower left")
+        right.axvline(run.summary[run.metric], color=INK, linewidth=1.4)
+        # Not in a legend, which would lie on a bar.
+        label = f"test {run.metric} of each hub's model (line: averaged model)"
+        right.set(xlabel=label, ylabel="hub")
+        left.grid(visible=False)
+        right.grid(visible=False, axis="y")
         for axes in (left, right):
-            axes.grid(visible=False, axis="y")
             if len(hubs) <= 30:
                 axes.set_yticks(hubs)

@@ -197,6 +197,7 @@ def test_the_page_of_a_real_run(browser: Browser, real_run: Path) -> None:
     assert sorted(p.name for p in (real_run / "plots").iterdir()) == [
         "disagreement.png",
         "graph.png",
+        "hubs.png",
         "learning.png",
         "steps.png",
     ]
