@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from scipy import stats
+from scipy.special import stdtrit
 
 from mll_flower.results.runs import Run
 
@@ -80,6 +80,7 @@ def merge_rows(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         if key == "zeta" and (spread < 1e-9 or math.isnan(mean)):
             merged[key] = rows[0][key]
         else:
-            half = float(stats.t.ppf(0.975, len(values) - 1) * stats.sem(values))
+            error = float(values.std(ddof=1)) / math.sqrt(len(values))
+            half = float(stdtrit(len(values) - 1, 0.975)) * error
             merged[key] = (mean, half)
     return merged

@@ -52,7 +52,7 @@ def test_a_write_that_fails_leaves_the_old_one(tmp_path, monkeypatch):
 def test_an_unfinished_file_is_never_read(tmp_path):
     save_checkpoint(tmp_path / FILE, 1, LAYOUT, [LAYOUT.flatten(ARRAYS)])
     os.replace(tmp_path / FILE, tmp_path / f"{FILE}.part")
-    with pytest.raises(ValueError, match="does not exist: was the run made with checkpoint-eve"):
+    with pytest.raises(ValueError, match="does not exist: the run was made with checkpoint-eve"):
         load_checkpoint(tmp_path)
 
 
