@@ -110,6 +110,15 @@ def _with_absolute_paths(network: NetworkFile, values: dict[str, Value]) -> dict
     return values
 
 
+def has_own_app(network: NetworkFile) -> bool:
+    """Return whether a network runs an app of the user's own, as far as its file tells.
+
+    The app may be named on the hubs' command lines alone; then only its keys tell.
+    """
+    given = {key.replace("_", "-") for key in network.run_config}
+    return network.app is not None or not given <= _known_keys()
+
+
 def own_node_config(network: NetworkFile, text: str = "") -> dict[str, Value]:
     """Return what a worker's node config says about its own data.
 
@@ -123,7 +132,7 @@ def own_node_config(network: NetworkFile, text: str = "") -> dict[str, Value]:
     # Each machine finds data and code where its own copy of the network file says. The other keys
     # may be those of an app that only the hub has, which checks them.
     given = {key.replace("_", "-"): value for key, value in network.run_config.items()}
-    own_app = network.app is not None or not set(given) <= _known_keys()
+    own_app = has_own_app(network)
     if not own_app:
         given = task_config(network)
     own = {key: value for key, value in given.items() if key in ("data-dir", "code-dir")}

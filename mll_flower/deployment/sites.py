@@ -45,7 +45,7 @@ from mll_flower.deployment.hub_state import (
 )
 from mll_flower.deployment.mixing_column import mixing_column
 from mll_flower.deployment.network_entries import NetworkFile, Value, host_of, port_of
-from mll_flower.deployment.run_config import hub_run_config
+from mll_flower.deployment.run_config import has_own_app, hub_run_config
 from mll_flower.deployment.silence import Silence, longest_silence
 from mll_flower.extras import require
 from mll_flower.processes.flower_environment import app_directory, free_port
@@ -268,6 +268,8 @@ class WorkerSite:
         settings: WarmSettings | None = None,
     ) -> None:
         self.settings = settings or WarmSettings()
+        if not has_own_app(network):
+            require("a worker of the built-in app", "torch")
         self.node_config = {**worker_node_config(network, hub, number), **(node_config or {})}
         check_credentials(network, worker_credentials(network, hub, number), insecure)
         self.network, self.hub, self.number = network, hub, number
