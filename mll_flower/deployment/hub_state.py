@@ -66,8 +66,8 @@ def worker_directory(
 
 def make_private(folder: Path) -> None:
     """Make a folder of a hub or a worker, and close it to all other users of the machine."""
-    if not folder.parent.exists():
-        folder.parent.mkdir(mode=0o700, parents=True)
+    # Whoever comes first makes it: the hubs of one machine start at the same time.
+    folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder.mkdir(mode=0o700, exist_ok=True)
     folder.chmod(0o700)
     for path in folder.iterdir():  # of an earlier version, which left them open
