@@ -10,14 +10,12 @@ the paper's: one objective for all workers, unbiased mini-batches, independent c
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from numpy.typing import NDArray
 
 from mll_flower.algorithm.network import HubNetwork
 from mll_flower.algorithm.schedule import check_periods
-from mll_flower.algorithm.theory import Problem, gamma
+from mll_flower.algorithm.theory import Problem, check_bound_arguments, gamma
 
 FloatArray = NDArray[np.float64]
 
@@ -73,12 +71,7 @@ def any_rate_bound(
         Four terms (``start``, ``noise``, ``mixing``, ``drift``) and ``total``. The bound holds
         only where `any_rate_slack` is not negative for any worker.
     """
-    check_periods(tau, q)
-    gamma(zeta)  # checks zeta
-    if not 0 < step_size < math.inf:
-        raise ValueError(f"step_size={step_size}: must be positive and finite")
-    if slots is not None and slots < 1:
-        raise ValueError(f"slots={slots}: must be at least 1; leave it out for the limit")
+    check_bound_arguments(zeta, tau, q, step_size, slots)
     a, p = network.a, network.p
     P, fastest = float(a @ p), float(p.max())
     L, sigma2, eta = problem.L, problem.sigma2, step_size

@@ -138,12 +138,7 @@ def bound(
         The theorem's four terms (``start``, ``noise``, ``mixing``, ``drift``) and ``total``.
         The bound holds only where `step_size_slack` is not negative for any worker.
     """
-    check_periods(tau, q)
-    _check_zeta(zeta)
-    if not 0 < step_size < math.inf:
-        raise ValueError(f"step_size={step_size}: must be positive and finite")
-    if slots is not None and slots < 1:
-        raise ValueError(f"slots={slots}: must be at least 1; leave it out for the limit")
+    check_bound_arguments(zeta, tau, q, step_size, slots)
     L, sigma2, eta = problem.L, problem.sigma2, step_size
     P = float(network.a @ network.p)
     inverse_k = 0.0 if slots is None else 1 / slots
@@ -160,6 +155,18 @@ def bound(
         * (tau**2 * (q - 1) * (2 * q - 1) / 6 + (tau - 1) * (2 * tau - 1) / 6),
     }
     return {**terms, "total": sum(terms.values())}
+
+
+def check_bound_arguments(
+    zeta: float, tau: int, q: int, step_size: float, slots: int | None
+) -> None:
+    """Raise ValueError if a bound has no meaning for these values."""
+    check_periods(tau, q)
+    _check_zeta(zeta)
+    if not 0 < step_size < math.inf:
+        raise ValueError(f"step_size={step_size}: must be positive and finite")
+    if slots is not None and slots < 1:
+        raise ValueError(f"slots={slots}: must be at least 1; leave it out for the limit")
 
 
 def _condition(
