@@ -147,8 +147,7 @@ class Layout:
         """Return a flat model as an ``ArrayRecord``."""
         record = ArrayRecord()
         for place, shape in zip(self.places, self.shapes, strict=True):
-            data = b"".join((place.header, flat[place.dtype][place.slice].data))
-            record[place.name] = new_array(place.dtype, shape, data)
+            record[place.name] = place.array(shape, flat[place.dtype][place.slice])
         return record
 
 
@@ -193,6 +192,10 @@ class Place:
             else np.frombuffer(data, self.dtype, self.count, start)
             for array in arrays
         ]
+
+    def array(self, shape: tuple[int, ...], vector: Vector) -> Array:
+        """Return a vector of the place's entries as a Flower ``Array``."""
+        return new_array(self.dtype, shape, b"".join((self.header, vector.data)))
 
     def npy(self, array: Array | Vector) -> bytes:
         """Return an array as an .npy file with the expected header."""

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from flwr.app import Array
+from flwr.app import Array, ArrayRecord
 
 from mll_flower.models._compiled_sums import Summer, compiled_summer
 from mll_flower.models._small_arrays import SMALL, bundles
@@ -139,14 +139,25 @@ def sum_models(models: Sequence[Flat], factors: Sequence[float]) -> Flat:
     return {dtype: weighted_sum([model[dtype] for model in models], factors) for dtype in models[0]}
 
 
+def sum_as_record(layout: Layout, models: Sequence[Flat], factors: Sequence[float]) -> ArrayRecord:
+    """Return `sum_models` as a record; array by array, so that no flat copy of it is made."""
+    record = ArrayRecord()
+    for place, shape in zip(layout.places, layout.shapes, strict=True):
+        total = weighted_sum([model[place.dtype][place.slice] for model in models], factors)
+        record[place.name] = place.array(shape, total)
+    return record
+
+
 def is_finite(flat: Flat) -> bool:
     """Return whether every number of a flat model is finite."""
     return all(
-        bool(np.isfinite(vector[block]).all())
-        for vector in flat.values()
-        if _is_floating(vector.dtype)
-        for block in blocks(vector.size)
+        vector_is_finite(vector[block]) for vector in flat.values() for block in blocks(vector.size)
     )
+
+
+def vector_is_finite(vector: Vector) -> bool:
+    """Return whether every number of a vector is finite."""
+    return not _is_floating(vector.dtype) or bool(np.isfinite(vector).all())
 
 
 def distance(a: Flat, b: Flat) -> float:

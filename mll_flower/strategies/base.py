@@ -36,7 +36,7 @@ from mll_flower.strategies.arguments import (
 from mll_flower.strategies.asked import AskedNodes, expire_late
 from mll_flower.strategies.evaluators import EvaluatedModel
 from mll_flower.strategies.history import History
-from mll_flower.strategies.hub import Hub
+from mll_flower.strategies.hub import Hub, Received
 from mll_flower.strategies.hub_evaluation import HubEvaluationStrategy
 from mll_flower.strategies.inner_strategy import (
     InnerStrategy,
@@ -228,7 +228,7 @@ class HubRoundsStrategy(HubEvaluationStrategy):
         results = [self._with_metrics(result, metrics) for result in results]
         self._history.train_metrics[server_round] = [result.metrics for result in results]
         self._mix_and_report(results)
-        u = self.hubs[0].layout.record(self.averaged_model())
+        u = self.averaged_model()
         self._last.remember(u)
         return u, metrics
 
@@ -283,10 +283,12 @@ class HubRoundsStrategy(HubEvaluationStrategy):
             if reply.metadata.src_node_id in hub_of:
                 received[hub_of[reply.metadata.src_node_id]].append(reply)
         missing = self._asked.without_reply(replies)
-        results = []
-        for d, (hub, messages) in enumerate(zip(self.hubs, received, strict=True)):
-            results.append(hub.average(self.round, messages, missing))
-            for absent in results[-1].absent:
+        results = self._aggregate_in_hubs(
+            [hub.receive(of, missing) for hub, of in zip(self.hubs, received, strict=True)]
+        )
+        self._update_usual_weights()
+        for d, result in enumerate(results):
+            for absent in result.absent:
                 log(
                     WARNING,
                     "Round %d, hub %d: worker %d (node %d) is absent, %s: %s",
@@ -297,10 +299,16 @@ class HubRoundsStrategy(HubEvaluationStrategy):
                     absent.cause,
                     absent.why[-500:],
                 )
+        return results
+
+    def _aggregate_in_hubs(self, received: Sequence[Received]) -> list[HubRound]:
+        """Set every hub's model to z(d), the average of what it has received."""
+        return [hub.aggregate(self.round, r) for hub, r in zip(self.hubs, received, strict=True)]
+
+    def _update_usual_weights(self) -> None:
         known = [weight for hub in self.hubs for weight in hub.weights.values()]
         for hub in self.hubs:
             hub.usual_weight = sum(known) / len(known) if any(known) else 1.0
-        return results
 
     def _mix_and_report(self, results: list[HubRound]) -> None:
         """Mix if that is due, and report the round."""

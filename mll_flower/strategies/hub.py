@@ -6,8 +6,10 @@ has one in all) and give it the replies of its workers at the end of each round.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from logging import WARNING
 
 import numpy as np
@@ -16,6 +18,7 @@ from flwr.serverapp.strategy import Strategy
 from flwr.supercore import log
 
 from mll_flower.grids.absences import Absence, absence_of
+from mll_flower.models._average_and_mix import Summands
 from mll_flower.models.layout import Flat, Layout, Vector, array_view
 from mll_flower.models.subnetwork_average import (
     AVERAGE_NOT_FINITE,
@@ -32,6 +35,39 @@ from mll_flower.strategies.reports import Absent, Arrival, HubRound
 
 Record = Mapping[str, Array | Vector]
 _NO_LIMITS = ReplyLimits()
+
+
+@dataclass
+class Received:
+    """What a hub got from its workers in a round.
+
+    Parameters
+    ----------
+    asked : list of int
+        The nodes that were asked, in the hub's order.
+    arrived : dict
+        Node -> its reply, if that can be read; also of some who turn out to be absent.
+    absent : dict
+        Node -> why it is absent.
+    claimed : dict
+        Node -> the weight that its reply brings.
+    """
+
+    asked: list[int]
+    arrived: dict[int, Arrival]
+    absent: dict[int, Absent]
+    claimed: dict[int, float]
+
+    def weights(self) -> dict[int, float]:
+        """Return the weights of those who are not absent."""
+        return {node: w for node, w in self.claimed.items() if node not in self.absent}
+
+    def outcome(self) -> HubRound:
+        """Return who arrived and who did not."""
+        return HubRound(
+            [self.arrived[node] for node in self.asked if node not in self.absent],
+            [self.absent[node] for node in self.asked if node in self.absent],
+        )
 
 
 class Hub:
@@ -118,6 +154,12 @@ class Hub:
         missing : Mapping[int, Absent], optional
             Nodes of the network that were asked, but for which there is no reply.
         """
+        return self.aggregate(round, self.receive(replies, missing))
+
+    def receive(
+        self, replies: Iterable[Message], missing: Mapping[int, Absent] | None = None
+    ) -> Received:
+        """Read the replies of a round; see `average`."""
         reply_of = {reply.metadata.src_node_id: reply for reply in replies}
         missing = missing or {}
         # In the hub's order, whatever that of the replies: sums are then the same to the bit.
@@ -137,30 +179,41 @@ class Hub:
         if self.inner_strategy is not None:
             usable = {n: a.message for n, a in arrived.items() if n not in absent}
             absent.update(make_alike(self.inner_strategy, usable, self.limits))
-        average = self._aggregate(round, asked, arrived, absent, claimed)
+        return Received(asked, arrived, absent, claimed)
+
+    def aggregate(self, round: int, received: Received) -> HubRound:
+        """Set the hub's model to z(d), the average of what it has received; see `average`."""
+        average = self._aggregate(round, received)
         self.has_new_model = average is not None
         if average is not None:
             self.model = average
-        return HubRound(
-            [arrived[node] for node in asked if node not in absent],
-            [absent[node] for node in asked if node in absent],
-        )
+        return received.outcome()
 
-    def _aggregate(
-        self,
-        round: int,
-        asked: list[int],
-        arrived: Mapping[int, Arrival],
-        absent: dict[int, Absent],
-        claimed: Mapping[int, float],
-    ) -> Flat | None:
+    def summands(self, received: Received) -> Summands | None:
+        """Return what the weighted average z(d) is the sum of, with the weights of this round.
+
+        None if the hub has no new model, or one that is not a weighted average.
+        """
+        asked, absent = received.asked, received.absent
+        weights = [self.weight_of(node) for node in asked]
+        here = [node not in absent for node in asked]
+        if self.inner_strategy is not None or not any(itertools.compress(weights, here)):
+            return None
+        factors, kept = absent_factors(weights, here, self.absent_rule)
+        models: list[Record] = [received.arrived[n].arrays for n in asked if n not in absent]
+        if kept:
+            return Summands([*models, self.layout.arrays(self.model)], [*factors, kept])
+        return Summands(models, factors)
+
+    def _aggregate(self, round: int, received: Received) -> Flat | None:
         """Return z(d), and add those who turn out to be absent; only who arrives has a new weight.
 
         The rejected reply of a worker says nothing about its weight, which stays what it was.
         """
+        asked, arrived, absent = received.asked, received.arrived, received.absent
         before = dict(self.weights)
         while True:
-            self.weights = before | {n: w for n, w in claimed.items() if n not in absent}
+            self.weights = before | received.weights()
             if self.inner_strategy is None:
                 average, dropped = self._weighted_average(asked, arrived, absent)
             else:
@@ -168,10 +221,10 @@ class Hub:
                 average, dropped = self._inner_aggregate(self.inner_strategy, round, asked, usable)
             new = [node for node in dropped if node not in absent]
             absent.update({n: Absent(n, Absence.NOT_FINITE, dropped[n]) for n in new})
-            if all(claimed.get(node) == before.get(node) for node in new):
+            if all(received.claimed.get(node) == before.get(node) for node in new):
                 return average
             if average is None:
-                self.weights = before | {n: w for n, w in claimed.items() if n not in absent}
+                self.weights = before | received.weights()
                 return None
 
     def _weighted_average(

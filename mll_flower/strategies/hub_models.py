@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from mll_flower.models.layout import Flat, Layout
 from mll_flower.models.subnetwork_average import AbsentRule
-from mll_flower.models.sums import sum_models
+from mll_flower.models.sums import sum_as_record
 from mll_flower.strategies.arguments import check_whole
 from mll_flower.strategies.given_model import LastModel, move_models, read_model, restored_model
 from mll_flower.strategies.hub import Hub
@@ -68,10 +68,12 @@ class HubModelsStrategy(FedAvg):
         self._last = LastModel()
         self._told_of_move = False
 
-    def averaged_model(self) -> Flat:
+    def averaged_model(self) -> ArrayRecord:
         """Return u: the sum of the hubs' models, weighted by their shares b(d)."""
-        b = self.shares().tolist()
-        return sum_models([hub.model for hub in self.hubs], b) if len(b) > 1 else self.hubs[0].model
+        first = self.hubs[0]
+        if all(hub.model is first.model for hub in self.hubs):
+            return first.layout.record(first.model)
+        return sum_as_record(first.layout, [hub.model for hub in self.hubs], self.shares().tolist())
 
     def shares(self) -> NDArray[np.float64]:
         """Return b(d): each hub's share of all weights."""

@@ -9,7 +9,7 @@ and what is evaluated, is the averaged model u.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from logging import WARNING
 from pathlib import Path
 from typing import Any
@@ -24,14 +24,16 @@ from mll_flower.algorithm.graphs import hub_graph
 from mll_flower.algorithm.mixing import is_file, mixing_matrix
 from mll_flower.algorithm.network import HubNetwork
 from mll_flower.grids.node_identity import ask_identity, wait_for_nodes
+from mll_flower.models._average_and_mix import average_and_mix
 from mll_flower.models.hub_mixing import mix_models
 from mll_flower.models.subnetwork_average import AbsentRule
 from mll_flower.strategies.arguments import check_kind, check_whole
 from mll_flower.strategies.base import HubRoundsStrategy, WorkerConfig
 from mll_flower.strategies.evaluators import EvaluatedModel
+from mll_flower.strategies.hub import Received
 from mll_flower.strategies.inner_strategy import InnerStrategy
 from mll_flower.strategies.metrics import MetricsFunction
-from mll_flower.strategies.reports import RoundReport
+from mll_flower.strategies.reports import HubRound, RoundReport
 
 Assign = str | Callable[[int], int]
 
@@ -176,6 +178,7 @@ train_metrics_aggr_fn, evaluate_metrics_aggr_fn
         self.workers = workers
         self.mixing = mixing
         self._h_of_shares: tuple[bytes, NDArray[np.float64]] | None = None
+        self._has_mixed = False  # in this round, as part of averaging
         # Check H before anything starts. An H from a file can be checked only against the true
         # shares; if replies bring the weights, that happens at the first mixing.
         if network is not None:
@@ -201,7 +204,36 @@ train_metrics_aggr_fn, evaluate_metrics_aggr_fn
             self._h_of_shares = b.tobytes(), mixing_matrix(self.graph, b, self.mixing)
         return self._h_of_shares[1]
 
+    def _aggregate_in_hubs(self, received: Sequence[Received]) -> list[HubRound]:
+        # A report needs every hub's average, and without a mixing the hubs keep them.
+        due = self.on_round is None and self.round % self.q == 0
+        self._has_mixed = due and self.number_of_hubs > 1 and self._average_and_mix(received)
+        if self._has_mixed:
+            return [of.outcome() for of in received]
+        return super()._aggregate_in_hubs(received)
+
+    def _average_and_mix(self, received: Sequence[Received]) -> bool:
+        """Average and mix in one pass; change nothing if hubs mix differently or a z is unusual."""
+        before = [dict(vars(hub)) for hub in self.hubs]
+        for hub, of in zip(self.hubs, received, strict=True):
+            hub.weights = hub.weights | of.weights()
+        self._update_usual_weights()
+        matrix = self.mixing_matrix()
+        pairs = zip(self.hubs, received, strict=True)
+        averages = [z for hub, of in pairs if (z := hub.summands(of)) is not None]
+        model = None
+        if len(averages) == len(self.hubs) and (matrix == matrix[:, :1]).all():
+            model = average_and_mix(self.hubs[0].layout, averages, matrix[:, 0].tolist())
+        for hub, state in zip(self.hubs, before, strict=True):
+            if model is None:
+                vars(hub).update(state)
+            else:
+                hub.model, hub.has_new_model = model, True
+        return model is not None
+
     def _mix(self) -> tuple[dict[str, str], dict[str, float]]:
+        if self._has_mixed:
+            return {}, {}
         # A model from before this round may be shared, and a report needs those of this round.
         spare = self.on_round is None and all(hub.has_new_model for hub in self.hubs)
         models = mix_models([hub.model for hub in self.hubs], self.mixing_matrix(), spare)
