@@ -45,6 +45,7 @@ def check(docs: Path, section: str, *expected: str) -> None:
         assert (docs.parent / link.partition(")")[0]).stat().st_size > 1000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", simulation.MODELS)
 def test_simulation(docs: Path, model: str) -> None:
     simulation.main(["--quick", "--no-flower", "--models", model, "--docs", str(docs), *NO_DATA])
@@ -75,7 +76,7 @@ def test_steps(docs: Path) -> None:
 
 def test_large_models(docs: Path) -> None:
     large_models.main(["--quick", "--docs", str(docs)])
-    check(docs, "large-models", "| FedAvg |", "| 4 hubs |")
+    check(docs, "large-models", "| FedAvg |", "| 4 hubs, complete graph |")
 
 
 def test_averages_that_differ_are_found() -> None:

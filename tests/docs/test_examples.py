@@ -27,7 +27,12 @@ def superlink() -> Iterator[SuperLink]:
 
 
 @pytest.mark.parametrize(
-    ("example", "nodes"), [("quickstart-pytorch-after", 10), ("numpy", 8), ("fedadam", 8)]
+    ("example", "nodes"),
+    [
+        ("quickstart-pytorch-after", 10),
+        pytest.param("numpy", 8, marks=pytest.mark.slow),
+        pytest.param("fedadam", 8, marks=pytest.mark.slow),
+    ],
 )
 def test_flwr_run_learns(example: str, nodes: int, superlink: SuperLink, tmp_path: Path) -> None:
     results = tmp_path / "accuracy.json"
