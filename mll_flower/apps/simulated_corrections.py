@@ -21,11 +21,12 @@ from mll_flower.algorithm.schedule import Round
 from mll_flower.config import RunConfig
 from mll_flower.models.corrections import Corrected, HubState
 from mll_flower.models.layout import Layout
-from mll_flower.strategies.corrections.corrector import SHIFT, Corrector
+from mll_flower.strategies.corrections.corrector import Corrector
 from mll_flower.strategies.hub import Hub
 from mll_flower.strategies.multi_level import MultiLevelStrategy
 from mll_flower.strategies.reports import HubRound
 from mll_flower.training.corrected_rounds import HostedHub, HostedWorker, RoundCorrection
+from mll_flower.training.worker_correction import worker_correction
 
 _GRADIENTS = "worker-gradients"
 
@@ -137,8 +138,7 @@ def correction_of(
         return None
     factors = [float(factor) for factor in request["step-factors"]]
     if config.pool == "worker":
-        shift = message.content.array_records.get(SHIFT)
-        return HostedWorker(factors[0], None if shift is None else Layout.of(shift).flatten(shift))
+        return HostedWorker(factors[0], worker_correction(message).flat())
     state = HubState(config.corrections, Corrected(layout))
     if "hub-drift" in request:
         (state.drift,) = state.entries.from_bytes(request["hub-drift"], 1)

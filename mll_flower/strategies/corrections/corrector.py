@@ -30,15 +30,10 @@ from mll_flower.models.layout import Flat, Layout, Vector
 from mll_flower.models.sums import is_finite, sum_records
 from mll_flower.strategies.corrections.rates import Rates
 from mll_flower.strategies.reports import Absent, Arrival, HubRound
+from mll_flower.training.worker_correction import APPLIED, SHIFT
 
 if TYPE_CHECKING:
     from mll_flower.strategies.hub import Hub
-
-SHIFT = "correction"
-"""Name of the record of a message that holds what the worker takes off its model in each step."""
-
-APPLIED = "corrected"
-"""Metric of a reply that says that the worker has done so."""
 
 State = dict[str, NDArray[np.generic]]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TypeVar
 
 from mll_flower.algorithm.corrections import Corrections
 from mll_flower.algorithm.network import HubNetwork
@@ -12,6 +12,8 @@ from mll_flower.strategies.arguments import check_function, check_kind
 from mll_flower.strategies.corrections.corrector import Corrector
 from mll_flower.strategies.corrections.rates import GivenRates, MeasuredRates, Rates
 from mll_flower.strategies.inner_strategy import InnerStrategy
+
+Kind = TypeVar("Kind", bound=Corrector)
 
 
 def make_corrector(
@@ -24,9 +26,8 @@ def make_corrector(
     step_size: Callable[[int], float] | None,
     worker_key: Callable[[int], int],
     network: HubNetwork | None = None,
-    kind: type[Corrector] = Corrector,
-    **more: Any,
-) -> Corrector | None:
+    kind: type[Kind] = Corrector,  # type: ignore[assignment]
+) -> Kind | None:
     """Return what carries out the corrections of a strategy; None if all are off.
 
     Parameters
@@ -41,8 +42,6 @@ def make_corrector(
         Whose rates are used, if one of them is below 1.
     kind : type
         The class of the corrector.
-    **more
-        Further arguments of that class.
     """
     if corrections is not None:
         check_kind("corrections", corrections, Corrections, "mll_flower.Corrections(...)")
@@ -57,7 +56,7 @@ def make_corrector(
             rates = GivenRates(network, corrections, tau)
         else:
             rates = MeasuredRates(tau, corrections.mean_rate)
-    return kind(corrections, tau, q, rates, step_size, worker_key, **more)
+    return kind(corrections, tau, q, rates, step_size, worker_key)
 
 
 def check_together(
