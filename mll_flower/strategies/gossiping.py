@@ -27,7 +27,7 @@ from mll_flower.models.sums import sum_models
 from mll_flower.strategies.arguments import check_kind, check_seconds, check_whole
 from mll_flower.strategies.base import HubRoundsStrategy, WorkerConfig
 from mll_flower.strategies.corrections.gossip import GossipCorrector
-from mll_flower.strategies.corrections.settings import make_corrector
+from mll_flower.strategies.corrections.settings import check_gossip, make_corrector
 from mll_flower.strategies.history import History
 from mll_flower.strategies.inner_strategy import InnerStrategy
 from mll_flower.strategies.reports import MultiLevelResult, RoundReport
@@ -110,11 +110,7 @@ max_update_norm, max_metrics, max_reply_bytes
         check_seconds("gossip_deadline", gossip_deadline)
         if rounds is not None:
             check_whole("rounds", rounds, 0)
-        if corrections is not None and corrections.rate != "none" and not corrections.mean_rate:
-            raise ValueError(
-                "rate-correction at a hub that gossips needs mean-rate, the mean rate of all "
-                "workers of the network: no hub sees them all, and all hubs must use one number"
-            )
+        check_gossip(corrections)
         corrector = make_corrector(
             corrections,
             tau=tau,

@@ -59,11 +59,21 @@ def make_corrector(
     return kind(corrections, tau, q, rates, step_size, worker_key)
 
 
+def check_gossip(corrections: Corrections | None) -> None:
+    """Raise ValueError if hubs that see only their own workers cannot carry out corrections."""
+    if corrections is not None and corrections.rate != "none" and not corrections.mean_rate:
+        raise ValueError(
+            f"rate-correction={corrections.rate!r} at hubs that gossip needs mean-rate, the mean "
+            "rate of all workers of the network: no hub sees them all, and all hubs must use one "
+            "number"
+        )
+
+
 def check_together(
     corrections: Corrections,
     tau: int | None,
     absent: AbsentRule,
-    inner_strategy: InnerStrategy | None,
+    inner_strategy: object,
 ) -> None:
     """Raise ValueError if corrections cannot work with the other settings of a strategy."""
     for key, on in (
