@@ -6,6 +6,7 @@ import hashlib
 import json
 from pathlib import Path
 
+from mll_flower.algorithm.corrections import SETTINGS
 from mll_flower.config import RunConfig
 from mll_flower.results import files
 
@@ -28,7 +29,7 @@ _IRRELEVANT = {
 }
 
 # Keys that came later: with their defaults, the numbers are those of runs from before them.
-_LATER = {"classes", "loss", "metric", "code-dir", "optimiser"}
+_LATER = {"classes", "loss", "metric", "code-dir", "optimiser", *SETTINGS}
 
 
 def run_key(config: RunConfig) -> str:

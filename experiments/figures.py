@@ -13,11 +13,14 @@ from experiments.derived import SOURCE, is_derived
 from mll_flower.config import RunConfig
 
 HERE = Path(__file__).parent
-FIGURES = ("tau-q", "hubs", "rates", "time", "non-iid", "zeta", "resnet-cifar", "published")
+FIGURES = (
+    "tau-q", "hubs", "rates", "time", "non-iid", "zeta", "rates-non-iid", "corrections",
+    "niid-bench", "resnet-cifar", "published",
+)  # fmt: skip
 """The figures, in the order of the document."""
-LONG = ("resnet-cifar", "published")
+LONG = ("niid-bench", "resnet-cifar", "published")
 """Figures with one scale only, too long for ``all`` at the small scale."""
-MODELS = ("logistic", "cnn", "resnet18")
+MODELS = ("logistic", "cnn", "resnet18", "lenet")
 SCALES = ("small", "paper")
 KINDS = ("lower", "higher", "nearer", "similar", "above")
 METRICS = ("loss", "accuracy", "distance")

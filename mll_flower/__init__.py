@@ -9,6 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from mll_flower.algorithm.corrections import Corrections
 from mll_flower.algorithm.mixing import check_mixing, load_mixing, mixing_matrix, zeta
 from mll_flower.algorithm.network import HubNetwork
 from mll_flower.grids.deadline import DeadlineGrid
@@ -23,6 +24,7 @@ from mll_flower.strategies.reports import (
     RoundReport,
 )
 from mll_flower.training.budgets import budget
+from mll_flower.training.worker_correction import WorkerCorrection, worker_correction
 
 if TYPE_CHECKING:
     from mll_flower.apps.load_run import load_run
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Absent",
     "Arrival",
+    "Corrections",
     "DeadlineGrid",
     "GossipingHubStrategy",
     "HubNetwork",
@@ -43,6 +46,7 @@ __all__ = [
     "RoundReport",
     "RunResult",
     "TensorBoardWriter",
+    "WorkerCorrection",
     "answer_identity",
     "budget",
     "check_mixing",
@@ -51,6 +55,7 @@ __all__ = [
     "mixing_matrix",
     "multi_level",
     "simulate",
+    "worker_correction",
     "zeta",
 ]
 __version__ = "0.1.0"

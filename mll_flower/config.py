@@ -17,6 +17,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from mll_flower.algorithm.corrections import SETTINGS, Corrections
 from mll_flower.algorithm.mixing import is_file, mixing_matrix
 from mll_flower.algorithm.network import HubNetwork
 from mll_flower.algorithm.schedule import Round, check_periods, rounds
@@ -40,6 +41,11 @@ DEPLOYMENT_KEYS = {"role", "network", "hub", "run-name", "insecure"}
 def _key(default: Any, help: str) -> Any:
     """Make a field of the run config, with its default and its help."""
     return field(default=default, metadata={"help": help})
+
+
+def _correction(key: str) -> Any:
+    """Make the field of a setting that `Corrections` describes."""
+    return _key(SETTINGS[key].default, SETTINGS[key].metadata["help"])
 
 
 @dataclass(frozen=True)
@@ -120,6 +126,15 @@ class RunConfig:
         "What computes gradients: autograd (any model), compiled (plain stacks of layers, faster, "
         "other last bits), or auto (compiled where possible).",
     )
+    rate_correction: str = _correction("rate-correction")
+    rate_cap: float = _correction("rate-cap")
+    mean_rate: float = _correction("mean-rate")
+    hub_correction: str = _correction("hub-correction")
+    worker_correction: str = _correction("worker-correction")
+    outer: str = _correction("outer")
+    outer_rate: float = _correction("outer-rate")
+    outer_momentum: float = _correction("outer-momentum")
+    gossip_precision: str = _correction("gossip-precision")
     evaluate_every: int = _key(0, "Slots between two evaluations; 0: at every mixing.")
     evaluate_limit: int = _key(
         10000, "Training rows on which the training loss is measured; 0: all."
@@ -280,6 +295,7 @@ class RunConfig:
                 "have models only at the end of a round"
             )
         self.milestones()
+        self._check_corrections()
         dataset = parse_dataset(self.dataset)
         if self.classes and dataset in known_datasets():
             raise ValueError(
@@ -311,6 +327,14 @@ class RunConfig:
         if is_file(self.mixing) and not Path(self.mixing).is_file():
             raise ValueError(f"mixing={self.mixing!r} does not exist: check the path of the file")
         self._check_own_files(dataset)
+
+    def _check_corrections(self) -> None:
+        """Raise ValueError if corrections have impossible values, or cannot be with the others."""
+        if self.corrections.rate != "none" and self.wait_for_all:
+            raise ValueError(
+                f"rate-correction={self.rate_correction!r} with wait-for-all: each worker takes "
+                "tau steps in every round, whatever its rate; leave one of them out"
+            )
 
     def _check_own_files(self, dataset: str) -> None:
         """Raise ValueError if a file or folder of the user's does not exist."""
@@ -407,6 +431,11 @@ class RunConfig:
         )
 
     @property
+    def corrections(self) -> Corrections:
+        """The corrections that go past the paper."""
+        return Corrections.from_keys(self.to_run_config())
+
+    @property
     def nodes(self) -> int:
         """SuperNodes that a simulation needs: one per hub, or one per worker."""
         return self.hubs if self.pool == "hub" else sum(self.worker_counts())
@@ -452,7 +481,8 @@ class RunConfig:
         if self.pool == "worker":
             return 1
         together = math.gcd(self.evaluate_rounds(), rounds)
-        return together if self.hubs == 1 else math.gcd(self.q, together)
+        mixes = self.hubs > 1 or self.outer != "none"
+        return math.gcd(self.q, together) if mixes else together
 
     def evaluate_rounds(self) -> int:
         """Return the number of rounds between two evaluations."""

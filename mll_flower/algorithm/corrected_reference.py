@@ -86,8 +86,9 @@ def corrected_mll_sgd(
     rounds, n = len(theta) // tau, np.asarray(x0).shape[-1]
     N, D, d, v = network.workers, network.hubs, network.hub_of, network.v
     inverse = corrections.rate == "inverse"
-    tau_P = tau * mean_rate(network)  # one constant of the whole network
-    pi = participation(network.p, tau)
+    P = mean_rate(network, corrections)
+    tau_P = tau * P  # one constant of the whole network
+    pi = participation(np.maximum(network.p, P / corrections.rate_cap), tau)
     eta = step_size * (np.ones(N) if rate_in_hub else step_factors(network, corrections))
 
     y = np.zeros((rounds + 1, D, n))

@@ -22,7 +22,9 @@ towards the data of its own workers.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import Field, dataclass, field, fields
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -41,9 +43,17 @@ SMALLEST_EIGENVALUE = -1 / 3
 """Exact diffusion diverges if H has an eigenvalue below this."""
 
 
+def _setting(key: str, default: Any, help: str, choices: tuple[str, ...] = ()) -> Any:
+    """Make a field, with the name that it has in run configs and network files, and its help."""
+    return field(default=default, metadata={"key": key, "help": help, "choices": choices})
+
+
 @dataclass(frozen=True)
 class Corrections:
     """Which corrections a run uses; the default is none, which is the paper's algorithm.
+
+    This is the one description of these settings: keys of the run config, keys of the network
+    file and their help are made from its fields (see `SETTINGS`).
 
     Parameters
     ----------
@@ -52,6 +62,8 @@ class Corrections:
     rate_cap : float
         Largest factor P / p(i). A worker that would need a larger one counts for less than its
         share.
+    mean_rate : float
+        P, where it is to be given; 0 takes it from the network's rates.
     hub : {"none", "exact-diffusion"}
         Whether hubs correct their drift from one another.
     worker : {"none", "mtgc"}
@@ -64,27 +76,68 @@ class Corrections:
         Precision of the models that hubs send to one another.
     """
 
-    rate: str = "none"
-    rate_cap: float = 100.0
-    hub: str = "none"
-    worker: str = "none"
-    outer: str = "none"
-    outer_rate: float = 1.0
-    outer_momentum: float = 0.5
-    precision: str = "full"
+    rate: str = _setting(
+        "rate-correction",
+        "none",
+        "Whether workers count by their shares whatever their rates: none, or inverse (steps are "
+        "longer by P / p(i), the mean rate over the worker's own).",
+        RATE_CORRECTIONS,
+    )
+    rate_cap: float = _setting("rate-cap", 100.0, "Largest P / p(i) of rate-correction.")
+    mean_rate: float = _setting(
+        "mean-rate",
+        0.0,
+        "P of rate-correction; 0: that of the network's rates. Deployed hubs, none of which sees "
+        "all workers, must be given it.",
+    )
+    hub: str = _setting(
+        "hub-correction",
+        "none",
+        "Whether hubs take out their drift from one another: none or exact-diffusion.",
+        HUB_CORRECTIONS,
+    )
+    worker: str = _setting(
+        "worker-correction",
+        "none",
+        "Whether a hub's workers take out their drift from one another: none or mtgc (SCAFFOLD, "
+        "if there is one hub).",
+        WORKER_CORRECTIONS,
+    )
+    outer: str = _setting(
+        "outer", "none", "Step at each mixing: none or slowmo (with momentum).", OUTER_STEPS
+    )
+    outer_rate: float = _setting("outer-rate", 1.0, "Step size of outer.")
+    outer_momentum: float = _setting("outer-momentum", 0.5, "Momentum of outer.")
+    precision: str = _setting(
+        "gossip-precision",
+        "full",
+        "Precision of models between hubs: full, or half (16 bits; u stays what it is).",
+        PRECISIONS,
+    )
+
+    @classmethod
+    def from_keys(cls, values: Mapping[str, Any]) -> Corrections:
+        """Make the settings from keys such as ``rate-correction``; others are ignored."""
+        return cls(**{s.name: values[key] for key, s in SETTINGS.items() if key in values})
+
+    def to_keys(self) -> dict[str, Any]:
+        """Return all values under the keys of run configs and network files."""
+        return {key: getattr(self, setting.name) for key, setting in SETTINGS.items()}
 
     def __post_init__(self) -> None:
-        for name, value, choices in (
-            ("rate-correction", self.rate, RATE_CORRECTIONS),
-            ("hub-correction", self.hub, HUB_CORRECTIONS),
-            ("worker-correction", self.worker, WORKER_CORRECTIONS),
-            ("outer", self.outer, OUTER_STEPS),
-            ("gossip-precision", self.precision, PRECISIONS),
-        ):
-            if value not in choices:
-                raise ValueError(f"{name}={value!r} is not known: use {', '.join(choices)}")
+        for key, setting in SETTINGS.items():
+            value, choices = getattr(self, setting.name), setting.metadata["choices"]
+            if choices and value not in choices:
+                raise ValueError(f"{key}={value!r} is not known: use {', '.join(choices)}")
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not choices and not number:
+                raise ValueError(f"{key}={value!r}: give a number")
         if not 1 <= self.rate_cap < math.inf:
             raise ValueError(f"rate-cap={self.rate_cap}: must be a finite number of at least 1")
+        if not 0 <= self.mean_rate <= 1:
+            raise ValueError(
+                f"mean-rate={self.mean_rate}: must be above 0 and at most 1, or 0 to compute it"
+            )
         if not 0 < self.outer_rate < math.inf:
             raise ValueError(f"outer-rate={self.outer_rate}: must be a positive, finite number")
         if not 0 <= self.outer_momentum < 1:
@@ -97,16 +150,24 @@ class Corrections:
         return any(name != "none" for name in names) or self.precision != "full"
 
 
+SETTINGS: dict[str, Field[Any]] = {
+    setting.metadata["key"]: setting for setting in fields(Corrections)
+}
+"""Key -> field of `Corrections`, with its default, help and choices."""
+
+
 def step_factors(network: HubNetwork, corrections: Corrections) -> FloatArray:
     """Return the factor on each worker's step size: P / p(i), at most the cap, or 1."""
     if corrections.rate == "none":
         return np.ones(network.workers)
-    return np.minimum(mean_rate(network) / network.p, corrections.rate_cap)
+    P = mean_rate(network, corrections)
+    return np.minimum(P / network.p, corrections.rate_cap)
 
 
-def mean_rate(network: HubNetwork) -> float:
-    """Return P = sum of a(i) p(i), the workers' mean rate."""
-    return float(network.a @ network.p)
+def mean_rate(network: HubNetwork, corrections: Corrections | None = None) -> float:
+    """Return P: the one that is given, or sum of a(i) p(i), the workers' mean rate."""
+    given = 0.0 if corrections is None else corrections.mean_rate
+    return given or float(network.a @ network.p)
 
 
 def participation(p: ArrayLike, tau: int) -> FloatArray:

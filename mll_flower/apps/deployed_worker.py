@@ -16,6 +16,7 @@ from mll_flower.training.budgets import DeadlineBudget
 from mll_flower.training.engine import Engine
 from mll_flower.training.process import prepare_process
 from mll_flower.training.run_engine import ALONE, run_engine
+from mll_flower.training.worker_correction import worker_correction
 
 UPLOAD = 3.0
 """Seconds before the hub's deadline at which a worker stops, so that its reply is in time."""
@@ -50,7 +51,8 @@ def train_deployed(message: Message, context: Context) -> Message:
     slot = float(order["slot-seconds"])  # type: ignore[arg-type]
     budget = DeadlineBudget(config.tau, slot, until=time.monotonic() + seconds_left(message))
     rate = config.learning_rate_at((round - 1) * config.tau)
-    loss = engine.train_paced(flat, place, round, budget, config.tau, rate)
+    correction = worker_correction(message)
+    loss = engine.train_paced(flat, place, round, budget, config.tau, rate, correction.flat())
     number = int(context.node_config.get("partition-id", 0))
     metrics = MetricRecord(
         {
@@ -60,6 +62,7 @@ def train_deployed(message: Message, context: Context) -> Message:
             "steps": budget.taken,
             "rate": budget.rate,
             "loss": loss if math.isfinite(loss) else 0.0,
+            **correction.metrics,
         }
     )
     content = RecordDict({"arrays": engine.layout.record(flat), "metrics": metrics})

@@ -17,7 +17,7 @@ from typing import Any
 from flwr.supercore import log
 
 from mll_flower.models.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
-from mll_flower.models.layout import Flat, Layout
+from mll_flower.models.layout import Flat, Layout, Vector
 from mll_flower.models.sums import is_finite
 
 _CLOCK_MARGIN = 24 * 3600.0
@@ -43,7 +43,13 @@ class HubCheckpoint:
         self.path, self.run, self.hub = path, run, hub
 
     def save(
-        self, round: int, layout: Layout, model: Flat, weights: Mapping[int, float], row: Any
+        self,
+        round: int,
+        layout: Layout,
+        model: Flat,
+        weights: Mapping[int, float],
+        row: Any,
+        state: Mapping[str, Vector] | None = None,
     ) -> None:
         """Write the checkpoint of a round.
 
@@ -57,9 +63,11 @@ class HubCheckpoint:
             The workers' weights, by node id.
         row : dict
             The row of the round in the hub's record.
+        state : Mapping[str, ndarray], optional
+            What corrections have learned.
         """
         extra = {"run": self.run, "hub": self.hub, "weights": weights, "row": row}
-        save_checkpoint(self.path, round, layout, [model], extra)
+        save_checkpoint(self.path, round, layout, [model], extra, state)
 
     def load(self, layout: Layout) -> Checkpoint | None:
         """Return the checkpoint; None if none exists, or if it had to be kept aside.
@@ -97,7 +105,7 @@ class HubCheckpoint:
             raise UnusableCheckpoint(f"it belongs to hub {extra['hub']!r}, not {self.hub!r}")
         if len(checkpoint.models) != 1 or checkpoint.layout != layout:
             raise UnusableCheckpoint("it holds another model than this run trains")
-        if not is_finite(checkpoint.models[0]):
+        if not (is_finite(checkpoint.models[0]) and is_finite(checkpoint.state)):
             raise UnusableCheckpoint("its model has a NaN or an infinity")
         _check_extra(checkpoint.round, extra)
         ahead = extra["row"]["time"] - time.time()

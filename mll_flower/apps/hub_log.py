@@ -53,6 +53,7 @@ def log_differences(app: MultiLevelStrategy, given: Collection[str], network: Ne
         ("deadline", app.deadline, "auto" if network.auto_deadline else network.round_deadline),
         ("absent", app.absent, network.absent),
         ("mixing", str(app.mixing), str(network.mixing)),
+        ("corrections", app.corrections, network.corrections),
         *(
             (name, getattr(app.limits, name), limit)
             for name, limit in network.trust.reply_limits.items()

@@ -47,6 +47,7 @@ def run_hub(grid: Grid, context: Context) -> None:
         node_timeout=config.node_timeout,
         weighted_by_key="weight",
         on_round=more_of_row,
+        step_size=lambda round: config.learning_rate_at((round - 1) * config.tau),
         fraction_evaluate=0.0,
     ) as strategy:
         # It makes the initial model and evaluates; it trains no worker.

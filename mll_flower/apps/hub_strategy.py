@@ -104,6 +104,8 @@ class DeployedHubStrategy(GossipingHubStrategy):
                 train_metrics_aggr_fn=app.train_metrics_aggr_fn,
                 evaluate_metrics_aggr_fn=app.evaluate_metrics_aggr_fn,
                 max_neighbour_norm=network.trust.max_neighbour_norm,
+                corrections=network.corrections,
+                step_size=app.step_size,
                 **{**app.limits.settings(), **network.trust.reply_limits},
             )
         except BaseException:
@@ -209,7 +211,7 @@ class DeployedHubStrategy(GossipingHubStrategy):
             self.record.mend()
             return False
         self.record.complete(checkpoint.extra["row"])
-        self.restore(checkpoint.round, checkpoint.models)
+        self.restore(checkpoint.round, checkpoint.models, checkpoint.state)
         since = time.time() - checkpoint.extra["row"]["time"]
         self.gossip.pace.begin(checkpoint.round // self.q, since)
         self.known_weights = {
@@ -247,7 +249,8 @@ class DeployedHubStrategy(GossipingHubStrategy):
             if self._evaluation is not None:
                 add_evaluation(row, self._evaluation, time.monotonic() - started)
         # The checkpoint first, with the row in it: a crash between the two loses neither.
-        self._checkpoint.save(report.number, hub.layout, hub.model, hub.weights, row)
+        learned = self.correction_state()
+        self._checkpoint.save(report.number, hub.layout, hub.model, hub.weights, row, learned)
         self.record.write(row)
 
     def _choose_deadline(self, report: RoundReport, grid: DeadlineGrid) -> None:

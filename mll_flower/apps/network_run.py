@@ -31,6 +31,7 @@ from flwr.supercore import log
 
 from mll_flower.algorithm.network import HubNetwork
 from mll_flower.algorithm.schedule import Round
+from mll_flower.apps.simulated_corrections import SimulatedCorrector
 from mll_flower.config import RunConfig
 from mll_flower.grids.node_identity import ask_identity, wait_for_nodes
 from mll_flower.models.checkpoint import (
@@ -148,6 +149,10 @@ class _NetworkRun:
             on_round=self._record,
             node_timeout=config.node_timeout,
         )
+        if config.corrections.any:
+            self.strategy.corrector = SimulatedCorrector(
+                config, self.network, self.strategy, self._learning_rate, self._rounds_of
+            )
         # The averaged model is evaluated here, not by the nodes. (As an argument, 0.0 would make
         # Flower warn that evaluation is skipped.)
         self.strategy.fraction_evaluate = 0.0
@@ -269,7 +274,9 @@ class _NetworkRun:
     def _restore(self, checkpoint: Checkpoint) -> list[Flat]:
         """Continue from a checkpoint; return its hub models."""
         self.recorder.resume(self.config.resume, checkpoint.extra)
-        self.strategy.restore(checkpoint.round // self.rounds_per_message, checkpoint.models)
+        self.strategy.restore(
+            checkpoint.round // self.rounds_per_message, checkpoint.models, checkpoint.state
+        )
         return checkpoint.models
 
     def _rounds_of(self, message: int) -> list[Round]:
@@ -280,14 +287,20 @@ class _NetworkRun:
     def _request(self, place: int, message: int) -> Mapping[str, Any]:
         """Return what a message asks of a node: rounds, learning rates, weights, engine."""
         rounds = self._rounds_of(message)
+        corrector = self.strategy.corrector
+        corrected = corrector.request(place) if isinstance(corrector, SimulatedCorrector) else {}
         members = self.network.members(place) if self.config.pool == "hub" else [place]
         hub = int(self.network.hub_of[members[0]])
         return {
             "rounds": [r.number for r in rounds],
-            "learning-rates": [self.config.learning_rate_at(int(r.start[hub])) for r in rounds],
+            "learning-rates": [self._learning_rate(hub, r) for r in rounds],
             "weights": [float(self.network.w[i]) for i in members],
             "engine": self.config.engine,
+            **corrected,
         }
+
+    def _learning_rate(self, hub: int, round: Round) -> float:
+        return self.config.learning_rate_at(int(round.start[hub]))
 
     def _record(self, report: RoundReport) -> None:
         """Record the rounds of a message."""
@@ -328,7 +341,8 @@ class _NetworkRun:
         place, layout = self.recorder.output / FILE, self.engine.layout
         try:
             with self.checkpoint_times.measured():
-                save_checkpoint(place, done, layout, self._hub_models(), state)
+                learned = self.strategy.correction_state()
+                save_checkpoint(place, done, layout, self._hub_models(), state, learned)
         except OSError as error:
             log(logging.WARNING, "%s; the run goes on without it", error)
 

@@ -17,6 +17,7 @@ import numpy as np
 from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 
 from mll_flower.algorithm.coins import step_counts
+from mll_flower.apps.simulated_corrections import correction_of, reply_of
 from mll_flower.config import RunConfig
 from mll_flower.training.process import prepare_process
 from mll_flower.training.run_engine import hosted_workers, network_of, run_engine
@@ -45,6 +46,7 @@ def train_hosted(message: Message, context: Context) -> Message:
     # In a round that waits for all, every worker takes its tau steps: the rate is 1.
     rates = [1.0 if config.wait_for_all else float(network_of(config).p[i]) for i in workers]
     arrays = message.content.array_records["arrays"]
+    correction = correction_of(config, message, engine.layout, workers)
     result = engine.run_hub(
         engine.layout.flatten(arrays),
         workers,
@@ -53,6 +55,7 @@ def train_hosted(message: Message, context: Context) -> Message:
         step_counts(config.seed, workers, rounds, config.tau, rates),
         [float(r) for r in request["learning-rates"]],  # type: ignore[union-attr]
         config.absent_rule,
+        correction,
     )
     if config.pool == "worker" and result.absent:
         # A single worker that failed has no model to send: an error reply makes it absent.
@@ -69,6 +72,7 @@ def train_hosted(message: Message, context: Context) -> Message:
                         "reasons": [reason for _, _, reason in result.absent],
                     }
                 ),
+                **reply_of(correction),
             }
         ),
         reply_to=message,

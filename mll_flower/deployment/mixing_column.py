@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import networkx as nx
 
+from mll_flower.algorithm.corrections import safe_for_exact_diffusion
 from mll_flower.algorithm.mixing import load_mixing
 from mll_flower.config import RunConfig
 from mll_flower.deployment.network_entries import NetworkFile, NetworkFileError
@@ -44,5 +45,7 @@ def mixing_column(network: NetworkFile, hub: str) -> dict[str, float] | None:
     graph.add_nodes_from(range(len(places)))
     graph.add_edges_from((places[a], places[b]) for a, b in network.edges)
     matrix = load_mixing(network.mixing, graph, config.network().b)
+    if network.corrections.hub != "none":
+        matrix = safe_for_exact_diffusion(matrix)
     d = places[hub]
     return {id: float(matrix[j, d]) for id, j in places.items() if matrix[j, d]}

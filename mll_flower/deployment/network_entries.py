@@ -9,6 +9,7 @@ from pathlib import Path
 
 import networkx as nx
 
+from mll_flower.algorithm.corrections import Corrections
 from mll_flower.deployment.trust import Trust
 from mll_flower.gossip.tls import TlsFiles
 
@@ -98,6 +99,8 @@ class NetworkFile:
         Folder of a Flower app of the user's own; None for this project's.
     trust : Trust
         How far hubs believe workers and neighbours.
+    corrections : Corrections
+        Which corrections that go past the paper are on.
     """
 
     path: Path
@@ -117,6 +120,7 @@ class NetworkFile:
     app: Path | None = None
     trust: Trust = field(default_factory=Trust)
     auto_deadline: bool = False
+    corrections: Corrections = field(default_factory=Corrections)
 
     @property
     def least_deadline(self) -> float:

@@ -12,10 +12,11 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import networkx as nx
 
+from mll_flower.algorithm.corrections import SETTINGS, Corrections
 from mll_flower.algorithm.graphs import GRAPHS, hub_graph
 from mll_flower.deployment.example_network import example_network
 from mll_flower.deployment.network_entries import (
@@ -26,9 +27,10 @@ from mll_flower.deployment.network_entries import (
     NetworkFileError,
     Value,
 )
-from mll_flower.deployment.trust import TRUST_KEYS, read_trust
+from mll_flower.deployment.trust import TRUST_KEYS, Trust, read_trust
 from mll_flower.gossip.tls import SUFFIX, TlsFiles
-from mll_flower.models.subnetwork_average import ABSENT_RULES
+from mll_flower.models.subnetwork_average import ABSENT_RULES, AbsentRule
+from mll_flower.strategies.corrections.settings import check_gossip, check_together
 
 __all__ = ["HubEntry", "NetworkFile", "NetworkFileError", "example_network", "load_network"]
 
@@ -38,7 +40,7 @@ ROUND_MARGIN = 10.0
 _TOP = {
     "name", "tau", "q", "slot", "rounds", "slots", "round-deadline", "round-deadline-cap",
     "gossip-deadline", "mixing", "absent", "certs", "edges", "graph", "hub", "run-config", "app",
-    *TRUST_KEYS,
+    *TRUST_KEYS, *SETTINGS,
 }  # fmt: skip
 _HUB = {"id", "superlink", "gossip", "workers", "listen", "ca", "certificate", "key"}
 _ID = re.compile(r"[a-z0-9]([a-z0-9-]{0,48}[a-z0-9])?")
@@ -122,6 +124,7 @@ class _Reader:
         name = self.text(self.top, "name")
         if not _ID.fullmatch(name):
             raise self.error("name", f"{name!r}", "use lower-case letters, digits and hyphens")
+        trust = read_trust(self.top, {hub.id: hub.workers for hub in hubs}, self.error)
         return NetworkFile(
             path=self.path,
             name=name,
@@ -139,7 +142,8 @@ class _Reader:
             run_config=self.run_config(),
             # Only hubs have the app's folder: they check it.
             app=self.resolve(self.text(self.top, "app")) if "app" in self.top else None,
-            trust=read_trust(self.top, {hub.id: hub.workers for hub in hubs}, self.error),
+            trust=trust,
+            corrections=self.corrections(tau, trust),
             auto_deadline=auto,
         )
 
@@ -198,6 +202,16 @@ class _Reader:
         if value not in ABSENT_RULES:
             raise self.error("absent", f"{value!r}", f"use one of {', '.join(ABSENT_RULES)}")
         return value
+
+    def corrections(self, tau: int, trust: Trust) -> Corrections:
+        try:
+            corrections = Corrections.from_keys(self.top)
+            check_gossip(corrections)
+            absent = cast(AbsentRule, self.absent())
+            check_together(corrections, tau, absent, trust.inner_strategy)
+        except ValueError as error:
+            raise NetworkFileError(f"{self.path}: {error}") from None
+        return corrections
 
     def hubs(self, certs: Path) -> tuple[HubEntry, ...]:
         tables = self.top.get("hub")

@@ -13,6 +13,7 @@ from pathlib import Path
 import click
 from flwr.common.config import parse_config_args
 
+from mll_flower.algorithm.corrections import SETTINGS
 from mll_flower.config import RunConfig
 from mll_flower.deployment.network_entries import NetworkFile, NetworkFileError, Value
 from mll_flower.tasks.data import absolute_dataset, names_a_path
@@ -34,6 +35,7 @@ _SET_ELSEWHERE = {
     "preset": "a deployment has no presets: set the values themselves",
     "rates": "the rates of a deployment are measured",
     "wait-for-all": "a round of a deployment ends at its deadline",
+    **{key: f"`{key}` of the network file sets it" for key in SETTINGS},
 }
 """Keys of the run config that may not be in a network file's [run-config], and why."""
 

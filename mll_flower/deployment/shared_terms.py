@@ -43,7 +43,7 @@ def shared_terms(network: NetworkFile) -> dict[str, Value]:
         "Flower": ".".join(_version("flwr").split(".")[:2]),
         "mll-flower": _version("mll-flower"),
     }
-    return {**terms, **_settings(network)}
+    return {**terms, **network.corrections.to_keys(), **_settings(network)}
 
 
 def layout_term(layout: Layout) -> str:

@@ -22,7 +22,9 @@ from mll_flower.models.layout import Layout
 from mll_flower.models.sums import sum_records
 
 
-def local_metropolis(own: Snapshot, others: Sequence[Snapshot]) -> dict[str, float]:
+def local_metropolis(
+    own: Snapshot, others: Sequence[Snapshot], positive: bool = False
+) -> dict[str, float]:
     """Return column d of the metropolis H, computed from snapshots.
 
     Parameters
@@ -32,6 +34,10 @@ def local_metropolis(own: Snapshot, others: Sequence[Snapshot]) -> dict[str, flo
     others : Sequence[Snapshot]
         Snapshots of the neighbours that take part. The weight of a neighbour that is left out
         goes to the diagonal.
+    positive : bool
+        Whether H must have no eigenvalue below -1/3. The weight of a link is then halved if one
+        of its ends has more than two neighbours: every hub keeps at least a third of its own
+        model, which is enough (the theorem of Gershgorin), and both ends know both degrees.
 
     Returns
     -------
@@ -45,6 +51,8 @@ def local_metropolis(own: Snapshot, others: Sequence[Snapshot]) -> dict[str, flo
         )
     mine = own.weight / (own.degree + 1)
     column = {o.hub: min(o.weight / (o.degree + 1), mine) / own.weight for o in others}
+    if positive:
+        column |= {o.hub: column[o.hub] / 2 for o in others if max(o.degree, own.degree) > 2}
     column[own.hub] = 1.0 - math.fsum(column.values())
     return column
 
@@ -69,10 +77,7 @@ def mix_with_neighbours(
     tuple[dict[str, numpy.ndarray], dict[str, float]]
         y(d) with the shapes and dtypes of z(d), and the weights used, by hub id.
     """
-    if mixing_column is None:
-        column = local_metropolis(own, list(exchange.arrived.values()))
-    else:
-        column = _without_silent(own.hub, exchange, mixing_column)
+    column = mixing_weights(own, exchange, mixing_column)
     snapshots = {own.hub: own, **exchange.arrived}
     # Sum in the order of hub ids, not of arrival: the same snapshots then give the same bits.
     hubs = sorted(column)
@@ -80,6 +85,26 @@ def mix_with_neighbours(
     layout = Layout.of(own.arrays)
     mixed = sum_records(layout, [snapshots[hub].arrays for hub in hubs], factors)
     return layout.arrays(mixed), {hub: column[hub] for hub in hubs}
+
+
+def mixing_weights(
+    own: Snapshot,
+    exchange: Exchange,
+    mixing_column: Mapping[str, float] | None = None,
+    positive: bool = False,
+) -> dict[str, float]:
+    """Return the weights with which a hub mixes, by hub id.
+
+    Parameters
+    ----------
+    own, exchange, mixing_column
+        As in `mix_with_neighbours`.
+    positive : bool
+        As in `local_metropolis`; a given H must be so itself.
+    """
+    if mixing_column is None:
+        return local_metropolis(own, list(exchange.arrived.values()), positive)
+    return _without_silent(own.hub, exchange, mixing_column)
 
 
 def _without_silent(hub: str, exchange: Exchange, column: Mapping[str, float]) -> dict[str, float]:

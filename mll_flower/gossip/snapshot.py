@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
@@ -75,6 +75,8 @@ class Snapshot:
         Degree of the hub in the hub graph.
     arrays : Mapping[str, numpy.ndarray]
         z(d) by name. Kept as read-only, C-ordered copies in native byte order.
+    links : Mapping[str, int]
+        How often the hub has used the link to each neighbour, if hubs correct their drift.
     """
 
     run: str
@@ -83,6 +85,7 @@ class Snapshot:
     weight: float
     degree: int
     arrays: Mapping[str, Array]
+    links: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         frozen = {name: _frozen(name, array) for name, array in self.arrays.items()}

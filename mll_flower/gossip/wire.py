@@ -80,6 +80,7 @@ def messages(published: Published) -> Iterator[bytes]:
             "token": published.token,
             "bytes": len(body),
             "sha256": published.sha256,
+            **({"links": dict(snapshot.links)} if snapshot.links else {}),
         }
     )
     for start in range(0, len(body), CHUNK):
@@ -118,8 +119,9 @@ def read_snapshot(header: dict[str, Any], chunks: Iterable[bytes]) -> Published:
     try:
         arrays = safetensors.numpy.load(b"".join(parts))
         weight = float(header["weight"])
+        links = {str(hub): int(uses) for hub, uses in dict(header.get("links", {})).items()}
         snapshot = Snapshot(
-            header["run"], header["mixing"], header["hub"], weight, header["degree"], arrays
+            header["run"], header["mixing"], header["hub"], weight, header["degree"], arrays, links
         )
     except Exception as error:
         # Which exception the reader raises depends on the bytes; all of them mean the same.

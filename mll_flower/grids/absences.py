@@ -33,6 +33,8 @@ class Absence(StrEnum):
     NOT_FINITE = "not-finite"
     # The metric that is the worker's weight is missing or not usable.
     NO_WEIGHT = "no-weight"
+    # The reply does not say what corrections need, such as the number of steps.
+    NO_STEPS = "no-steps"
     # The update, the metrics or the reply as a whole is larger than the hub accepts.
     TOO_LARGE = "too-large"
 

@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,8 @@ from mll_flower.models.layout import Flat, Layout, Vector
 FILE = "checkpoint.safetensors"
 """Name of a checkpoint in the folder of its run."""
 
-FORMAT = 1
-"""Version of the format; raised when older versions of this project could not read a file."""
+FORMAT, FORMAT_WITH_STATE = 1, 2
+"""Version of the format: older versions of this project cannot read files with further state."""
 
 
 @dataclass(frozen=True)
@@ -39,12 +39,15 @@ class Checkpoint:
         How the models are laid out.
     extra : dict
         Further values that its writer saved, such as the config.
+    state : dict
+        Further arrays by name, such as what corrections have learned.
     """
 
     round: int
     models: list[Flat]
     layout: Layout
     extra: dict[str, Any]
+    state: dict[str, Vector] = field(default_factory=dict)
 
 
 class CheckpointTimes:
@@ -83,6 +86,7 @@ def save_checkpoint(
     layout: Layout,
     models: Sequence[Flat],
     extra: Mapping[str, Any] | None = None,
+    state: Mapping[str, Vector] | None = None,
 ) -> None:
     """Write a checkpoint atomically: a reader sees the old one or the new one, never a part.
 
@@ -97,13 +101,15 @@ def save_checkpoint(
         for d, model in enumerate(models)
         for name, array in layout.arrays(model).items()
     }
+    tensors |= {f"state/{name}": array for name, array in (state or {}).items()}
     # Keeps the order of the names: the file sorts its tensors.
     about = json.dumps(
         {
-            "format": FORMAT,
+            "format": FORMAT_WITH_STATE if state else FORMAT,
             "round": round,
             "hubs": len(models),
             "names": layout.names,
+            **({"state": list(state)} if state else {}),
             "extra": extra or {},
         }
     )
@@ -134,13 +140,15 @@ def load_checkpoint(path: str | Path) -> Checkpoint:
         with safe_open(path, framework="numpy") as file:
             metadata = file.metadata()
             about = json.loads(metadata["mll-flower"])
-            if about.get("format", FORMAT) > FORMAT:
+            if about.get("format", FORMAT) > FORMAT_WITH_STATE:
                 raise ValueError("a newer version of mll-flower wrote it")
             tensors = {
                 f"{d}/{name}": file.get_tensor(f"{d}/{name}")
                 for d in range(about["hubs"])
                 for name in about["names"]
             }
+            saved = {f"state/{name}": name for name in about.get("state", [])}
+            tensors |= {key: file.get_tensor(key) for key in saved}
         # Earlier versions wrote no checksum.
         if metadata.get("sha256", "") not in ("", _digest(metadata["mll-flower"], tensors)):
             raise ValueError("its bytes do not match their checksum, so that it is damaged")
@@ -149,9 +157,10 @@ def load_checkpoint(path: str | Path) -> Checkpoint:
         ]
         round, extra, layout = int(about["round"]), dict(about["extra"]), Layout.of(hubs[0])
         models = [layout.flatten(arrays) for arrays in hubs]
+        state = {name: tensors[key] for key, name in saved.items()}
     except (SafetensorError, LookupError, TypeError, ValueError, AttributeError) as error:
         raise ValueError(f"{path} is not a checkpoint of a run: {error}") from None
-    return Checkpoint(round, models, layout, extra)
+    return Checkpoint(round, models, layout, extra, state)
 
 
 def _digest(about: str, tensors: Mapping[str, Vector]) -> str:

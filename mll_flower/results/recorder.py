@@ -21,11 +21,13 @@ from flwr.supercore import log
 from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
+from mll_flower.algorithm.corrections import safe_for_exact_diffusion
 from mll_flower.algorithm.mixing import mixing_matrix, zeta
 from mll_flower.algorithm.network import HubNetwork
 from mll_flower.algorithm.schedule import Round
 from mll_flower.config import RunConfig
 from mll_flower.grids.absences import Absence
+from mll_flower.models.corrections import half
 from mll_flower.models.layout import Flat
 from mll_flower.results import files
 from mll_flower.results.output_folder import claim_output, new_output, remove_end
@@ -85,6 +87,8 @@ class Recorder:
         self.on_round, self.on_evaluation = list(on_round), list(on_evaluation)
         self.lines = lines
         self.model_bytes = sum(v.nbytes for v in engine.initial().values())
+        sent = half(engine.initial()) if config.gossip_precision == "half" else engine.initial()
+        self.gossip_bytes = sum(vector.nbytes for vector in sent.values())
         self.steps = np.zeros(network.workers, dtype=np.int64)
         self.absences: list[dict[str, Any]] = []
         self.evaluations: list[dict[str, Any]] = []
@@ -171,8 +175,10 @@ class Recorder:
     def round(self, report: RoundReport, rounds: Sequence[Round]) -> None:
         """Record the rounds that one message covered."""
         edges, mixings = self.network.graph.number_of_edges(), sum(r.mixes for r in rounds)
-        models = 2 * self.network.workers * len(rounds) + 2 * edges * mixings
-        self.bytes += models * self.model_bytes
+        # Down and up; with worker correction, a worker's shift goes down with the model.
+        ways = 2 if self.config.worker_correction == "none" else 3
+        self.bytes += ways * self.network.workers * len(rounds) * self.model_bytes
+        self.bytes += 2 * edges * mixings * self.gossip_bytes
         self.rounds_done = rounds[-1].number
         records: list[Record] = []
         for d, hub in enumerate(report.hubs):
@@ -318,6 +324,8 @@ class Recorder:
     def _mixing(self) -> dict[str, Any]:
         """H and zeta."""
         h = mixing_matrix(self.network.graph, self.network.b, self.config.mixing)
+        if self.config.corrections.hub != "none":
+            h = safe_for_exact_diffusion(h)
         return {"H": h.tolist(), "zeta": zeta(h)}
 
     @cached_property

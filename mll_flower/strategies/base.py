@@ -34,6 +34,7 @@ from mll_flower.strategies.arguments import (
     check_seconds,
 )
 from mll_flower.strategies.asked import AskedNodes, expire_late
+from mll_flower.strategies.corrections.corrector import Corrector
 from mll_flower.strategies.evaluators import EvaluatedModel
 from mll_flower.strategies.history import History
 from mll_flower.strategies.hub import Hub, Received
@@ -60,6 +61,8 @@ class HubRoundsStrategy(HubEvaluationStrategy):
         Number of hubs.
     weights_given : bool
         Whether the subclass knows the workers' weights, so that those in replies are ignored.
+    corrector : Corrector, optional
+        What a run with corrections that go past the paper does differently.
     **fedavg
         Further arguments of Flower's ``FedAvg``.
     """
@@ -84,6 +87,7 @@ class HubRoundsStrategy(HubEvaluationStrategy):
         max_update_norm: float | str | None = None,
         max_metrics: int | None = None,
         max_reply_bytes: int | None = None,
+        corrector: Corrector | None = None,
         **fedavg: Any,
     ) -> None:
         check_fedavg_arguments({**fedavg, "weighted_by_key": weighted_by_key})
@@ -112,6 +116,7 @@ class HubRoundsStrategy(HubEvaluationStrategy):
         self.q = q
         self.worker_config = worker_config
         self.on_round = on_round
+        self.corrector = corrector
         self.worker_of: dict[int, int] = {}  # node id -> worker number
         self._asked = AskedNodes()  # in the present round
 
@@ -134,6 +139,7 @@ class HubRoundsStrategy(HubEvaluationStrategy):
             "absent": self.absent,
             "inner_strategy": inner and type(self._inner_strategies[0]).__name__,
             **self.limits.settings(),
+            **(self.corrector.shown() if self.corrector is not None else {}),
             "evaluate": self.evaluate,
             "node_timeout": self.node_timeout,
             "worker_config": self.worker_config and "given",
@@ -203,6 +209,8 @@ class HubRoundsStrategy(HubEvaluationStrategy):
         self._adopt(arrays, first=server_round == 1)
         self._update_workers(grid)
         self.round += 1
+        if self.corrector is not None:
+            self.corrector.prepare(self.round, self.hubs)
         config = ConfigRecord({**config, "server-round": server_round, "round": self.round})
         if self.tau is not None:
             config["tau"] = self.tau
@@ -211,6 +219,8 @@ class HubRoundsStrategy(HubEvaluationStrategy):
         messages = []
         for hub, record in zip(self.hubs, self.hub_models(), strict=True):
             messages += self._messages(hub, record, config, grid)
+        if self.corrector is not None:
+            messages = self.corrector.begin(self.hubs, messages)
         # A DeadlineGrid returns a reply for every message; any other may return fewer.
         complete = isinstance(grid, DeadlineGrid)
         self._asked = AskedNodes() if complete else AskedNodes(messages)
@@ -279,10 +289,12 @@ class HubRoundsStrategy(HubEvaluationStrategy):
         hub_of = {node: d for d, hub in enumerate(self.hubs) for node in hub.nodes}
         received: list[list[Message]] = [[] for _ in self.hubs]
         replies = list(replies)
+        missing = self._asked.without_reply(replies)
+        if self.corrector is not None:
+            replies, missing = self.corrector.usable(self.hubs, replies, missing)
         for reply in replies:
             if reply.metadata.src_node_id in hub_of:
                 received[hub_of[reply.metadata.src_node_id]].append(reply)
-        missing = self._asked.without_reply(replies)
         results = self._aggregate_in_hubs(
             [hub.receive(of, missing) for hub, of in zip(self.hubs, received, strict=True)]
         )
@@ -303,7 +315,12 @@ class HubRoundsStrategy(HubEvaluationStrategy):
 
     def _aggregate_in_hubs(self, received: Sequence[Received]) -> list[HubRound]:
         """Set every hub's model to z(d), the average of what it has received."""
-        return [hub.aggregate(self.round, r) for hub, r in zip(self.hubs, received, strict=True)]
+        results = []
+        for d, (hub, of) in enumerate(zip(self.hubs, received, strict=True)):
+            results.append(hub.aggregate(self.round, of))
+            if self.corrector is not None:
+                self.corrector.average(d, hub, results[-1])
+        return results
 
     def _update_usual_weights(self) -> None:
         known = [weight for hub in self.hubs for weight in hub.weights.values()]

@@ -16,14 +16,18 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.supercore import log
 
+from mll_flower.algorithm.corrections import Corrections
 from mll_flower.gossip import Gossip, Snapshot, mix_with_neighbours, wait_for_hubs
+from mll_flower.gossip.local_mixing import mixing_weights
 from mll_flower.gossip.start_barrier import BEGUN
 from mll_flower.grids.node_identity import wait_for_nodes
-from mll_flower.models.layout import Layout
+from mll_flower.models.layout import Flat, Layout, Vector
 from mll_flower.models.subnetwork_average import AbsentRule
 from mll_flower.models.sums import sum_models
 from mll_flower.strategies.arguments import check_kind, check_seconds, check_whole
 from mll_flower.strategies.base import HubRoundsStrategy, WorkerConfig
+from mll_flower.strategies.corrections.gossip import GossipCorrector
+from mll_flower.strategies.corrections.settings import check_gossip, make_corrector
 from mll_flower.strategies.history import History
 from mll_flower.strategies.inner_strategy import InnerStrategy
 from mll_flower.strategies.reports import MultiLevelResult, RoundReport
@@ -67,6 +71,10 @@ max_update_norm, max_metrics, max_reply_bytes
         Largest Euclidean distance between a neighbour's model and this hub's own at a mixing: a
         number, or a multiple such as ``"5x"`` of the running median of such distances. A model
         above it is refused, and neither end uses the link at this mixing.
+    corrections, step_size
+        As in `MultiLevelStrategy`; all hubs must have the same. ``rate="inverse"`` needs
+        ``mean_rate``. With ``hub="exact-diffusion"`` a given ``mixing_column`` must be of an H
+        without eigenvalues below -1/3.
     **fedavg
         Further arguments of Flower's ``FedAvg``.
     """
@@ -94,14 +102,28 @@ max_update_norm, max_metrics, max_reply_bytes
         max_metrics: int | None = None,
         max_reply_bytes: int | None = None,
         max_neighbour_norm: float | str | None = None,
+        corrections: Corrections | None = None,
+        step_size: Callable[[int], float] | None = None,
         **fedavg: Any,
     ) -> None:
         check_kind("gossip", gossip, Gossip, "a Gossip, such as InProcessGossip(...)")
         check_seconds("gossip_deadline", gossip_deadline)
         if rounds is not None:
             check_whole("rounds", rounds, 0)
+        check_gossip(corrections)
+        corrector = make_corrector(
+            corrections,
+            tau=tau,
+            q=q,
+            absent=absent,
+            inner_strategy=inner_strategy,
+            step_size=step_size,
+            worker_key=lambda node: node,
+            kind=GossipCorrector,
+        )
         super().__init__(
             1,
+            corrector=corrector,
             tau=tau,
             slot=slot,
             q=q,
@@ -118,6 +140,7 @@ max_update_norm, max_metrics, max_reply_bytes
             max_reply_bytes=max_reply_bytes,
             **fedavg,
         )
+        self.corrector: GossipCorrector | None = corrector
         self.gossip = gossip
         gossip.limit_distance(max_neighbour_norm)
         self.rounds = rounds
@@ -202,7 +225,7 @@ max_update_norm, max_metrics, max_reply_bytes
 
     def _start_from_neighbours(self, layout: Layout, timeout: float) -> None:
         """Take the weighted mean of the neighbours' newest models as the hub's model."""
-        expected = layout.arrays(layout.empty())
+        expected = self._published(layout, layout.empty())
         snapshots = list(self.gossip.fetch_latest(timeout, expected).arrived.values())
         if snapshots:
             total = sum(snapshot.weight for snapshot in snapshots)
@@ -288,20 +311,33 @@ max_update_norm, max_metrics, max_reply_bytes
             time.sleep(0.5)
 
     def _mix(self) -> tuple[dict[str, str], dict[str, float]]:
-        hub = self.hubs[0]
+        hub, corrector = self.hubs[0], self.corrector
         own = Snapshot(
             run=self.gossip.run,
             mixing=self.mixing_number,
             hub=self.gossip.hub,
             weight=hub.weight,
             degree=len(self.gossip.neighbours),
-            arrays=hub.layout.arrays(hub.model),
+            arrays=self._published(hub.layout, hub.model),
+            links=corrector.uses if corrector is not None else {},
         )
         self.gossip.publish(own)
         exchange = self.gossip.exchange(self.mixing_number, self.gossip_deadline)
         for peer, why in exchange.silent.items():
             log(WARNING, "Mixing %d: hub %s is silent: %s", self.mixing_number, peer, why)
-        mixed, column = mix_with_neighbours(own, exchange, self.mixing_column)
-        hub.model = hub.layout.flatten(mixed)
+        if corrector is None:
+            mixed, column = mix_with_neighbours(own, exchange, self.mixing_column)
+            hub.model = hub.layout.flatten(mixed)
+        else:
+            positive = corrector.settings.hub != "none"
+            column = mixing_weights(own, exchange, self.mixing_column, positive)
+            arrived, silent = exchange.arrived, list(exchange.silent)
+            hub.model = corrector.mix_with(hub, own.hub, arrived, silent, column)
         self._neighbour_mixing = exchange.ahead
         return exchange.silent, column
+
+    def _published(self, layout: Layout, model: Flat) -> dict[str, Vector]:
+        """Return the arrays that the hub offers to its neighbours."""
+        if self.corrector is None:
+            return layout.arrays(model)
+        return self.corrector.published(layout, model)

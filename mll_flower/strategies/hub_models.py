@@ -6,7 +6,7 @@ have changed it since the last one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from logging import WARNING
 from typing import Any, NoReturn
 
@@ -20,6 +20,7 @@ from mll_flower.models.layout import Flat, Layout
 from mll_flower.models.subnetwork_average import AbsentRule
 from mll_flower.models.sums import sum_as_record
 from mll_flower.strategies.arguments import check_whole
+from mll_flower.strategies.corrections.corrector import Corrector
 from mll_flower.strategies.given_model import LastModel, move_models, read_model, restored_model
 from mll_flower.strategies.hub import Hub
 from mll_flower.strategies.inner_strategy import InnerStrategy, make_inner_strategies
@@ -67,6 +68,7 @@ class HubModelsStrategy(FedAvg):
         self._resumed = False  # whether the hubs started from restored models
         self._last = LastModel()
         self._told_of_move = False
+        self.corrector: Corrector | None = None
 
     def averaged_model(self) -> ArrayRecord:
         """Return u: the sum of the hubs' models, weighted by their shares b(d)."""
@@ -98,7 +100,16 @@ class HubModelsStrategy(FedAvg):
         records = {key: layout.record(model) for key, model in {id(m): m for m in models}.items()}
         return [records[id(model)] for model in models]
 
-    def restore(self, round: int, models: Sequence[ArrayRecord | Flat]) -> None:
+    def correction_state(self) -> dict[str, NDArray[np.generic]]:
+        """Return what corrections have learned, as arrays by name, to save it; see `restore`."""
+        return self.corrector.state() if self.corrector is not None else {}
+
+    def restore(
+        self,
+        round: int,
+        models: Sequence[ArrayRecord | Flat],
+        correction_state: Mapping[str, NDArray[np.generic]] | None = None,
+    ) -> None:
         """Continue an earlier run with the next call of ``start``.
 
         The hubs then start from these models, and not from ``initial_arrays``, which must have
@@ -111,12 +122,16 @@ class HubModelsStrategy(FedAvg):
         models : Sequence[ArrayRecord]
             The hubs' models after it, from `hub_models`. (The flat models in the checkpoints of
             this project will do, too.)
+        correction_state : Mapping, optional
+            What corrections had learned by then, from `correction_state`, if any was on.
         """
         check_whole("round", round, 0)
         if len(models) != self.number_of_hubs:
             raise ValueError(f"{len(models)} models for {self.number_of_hubs} hubs: give one each")
         self.round = round
         self._restored_models = list(models)
+        if self.corrector is not None:
+            self.corrector.restore(correction_state or {})
 
     def initialize_parameters(self, *_: Any, **__: Any) -> NoReturn:
         """Refuse Flower's legacy API, whose servers and workflows (SecAgg+) call this first."""
@@ -138,6 +153,8 @@ class HubModelsStrategy(FedAvg):
             layout = self.hubs[0].layout
             if first:
                 models = [read_model(layout, arrays, "initial_arrays")] * len(self.hubs)
+                if self.corrector is not None:
+                    self.corrector.reset()
             else:
                 models = self._models_for(arrays)
                 self._tell_of_move()

@@ -20,6 +20,7 @@ from flwr.serverapp import Grid
 from flwr.supercore import log
 from numpy.typing import NDArray
 
+from mll_flower.algorithm.corrections import Corrections
 from mll_flower.algorithm.graphs import hub_graph
 from mll_flower.algorithm.mixing import is_file, mixing_matrix
 from mll_flower.algorithm.network import HubNetwork
@@ -29,6 +30,7 @@ from mll_flower.models.hub_mixing import mix_models
 from mll_flower.models.subnetwork_average import AbsentRule
 from mll_flower.strategies.arguments import check_kind, check_whole
 from mll_flower.strategies.base import HubRoundsStrategy, WorkerConfig
+from mll_flower.strategies.corrections.settings import make_corrector
 from mll_flower.strategies.evaluators import EvaluatedModel
 from mll_flower.strategies.hub import Received
 from mll_flower.strategies.inner_strategy import InnerStrategy
@@ -89,6 +91,13 @@ class MultiLevelStrategy(HubRoundsStrategy):
     max_metrics, max_reply_bytes : int, optional
         Most values in the metrics of a reply, and most bytes of all its records; a reply with
         more is absent as ``too-large``, and is not read.
+    corrections : Corrections, optional
+        Which corrections that go past the paper are on; see docs/theory.md. With
+        ``rate="inverse"`` the rates are those of ``network``, if any is below 1, and measured
+        from the replies otherwise.
+    step_size : callable, optional
+        With corrections: the step size of a round, ``lambda round: ...``, if it changes during
+        the run.
     fraction_train, fraction_evaluate, min_train_nodes, min_evaluate_nodes, \
 min_available_nodes, weighted_by_key, arrayrecord_key, configrecord_key, \
 train_metrics_aggr_fn, evaluate_metrics_aggr_fn
@@ -119,6 +128,8 @@ train_metrics_aggr_fn, evaluate_metrics_aggr_fn
         max_update_norm: float | str | None = None,
         max_metrics: int | None = None,
         max_reply_bytes: int | None = None,
+        corrections: Corrections | None = None,
+        step_size: Callable[[int], float] | None = None,
         fraction_train: float = 1.0,
         fraction_evaluate: float = 1.0,
         min_train_nodes: int = 2,
@@ -164,6 +175,16 @@ train_metrics_aggr_fn, evaluate_metrics_aggr_fn
             max_update_norm=max_update_norm,
             max_metrics=max_metrics,
             max_reply_bytes=max_reply_bytes,
+            corrector=make_corrector(
+                corrections,
+                tau=tau,
+                q=q,
+                absent=absent,
+                inner_strategy=inner_strategy,
+                step_size=step_size,
+                worker_key=lambda node: self.worker_of[node],
+                network=network,
+            ),
             fraction_train=fraction_train,
             fraction_evaluate=fraction_evaluate,
             min_train_nodes=min_train_nodes,
@@ -174,6 +195,8 @@ train_metrics_aggr_fn, evaluate_metrics_aggr_fn
             train_metrics_aggr_fn=train_metrics_aggr_fn,
             evaluate_metrics_aggr_fn=evaluate_metrics_aggr_fn,
         )
+        self.corrections = corrections or Corrections()
+        self.step_size = step_size
         self.assign = assign
         self.workers = workers
         self.mixing = mixing
@@ -201,13 +224,16 @@ train_metrics_aggr_fn, evaluate_metrics_aggr_fn
         """Return H for the present shares; it is computed again only when they have changed."""
         b = self.shares()
         if self._h_of_shares is None or self._h_of_shares[0] != b.tobytes():
-            self._h_of_shares = b.tobytes(), mixing_matrix(self.graph, b, self.mixing)
+            matrix = mixing_matrix(self.graph, b, self.mixing)
+            if self.corrector is not None:
+                matrix = self.corrector.safe(matrix)
+            self._h_of_shares = b.tobytes(), matrix
         return self._h_of_shares[1]
 
     def _aggregate_in_hubs(self, received: Sequence[Received]) -> list[HubRound]:
-        # A report needs every hub's average, and without a mixing the hubs keep them.
-        due = self.on_round is None and self.round % self.q == 0
-        self._has_mixed = due and self.number_of_hubs > 1 and self._average_and_mix(received)
+        # Reports and corrections need every hub's average, and without a mixing the hubs keep them.
+        at_once = self.on_round is None and self.corrector is None and self.round % self.q == 0
+        self._has_mixed = at_once and self.number_of_hubs > 1 and self._average_and_mix(received)
         if self._has_mixed:
             return [of.outcome() for of in received]
         return super()._aggregate_in_hubs(received)
@@ -234,9 +260,14 @@ train_metrics_aggr_fn, evaluate_metrics_aggr_fn
     def _mix(self) -> tuple[dict[str, str], dict[str, float]]:
         if self._has_mixed:
             return {}, {}
-        # A model from before this round may be shared, and a report needs those of this round.
-        spare = self.on_round is None and all(hub.has_new_model for hub in self.hubs)
-        models = mix_models([hub.model for hub in self.hubs], self.mixing_matrix(), spare)
+        z = [hub.model for hub in self.hubs]
+        if self.corrector is not None:
+            weights = [hub.weight for hub in self.hubs]
+            models = self.corrector.mix(z, self.mixing_matrix(), weights)
+        else:
+            # A model from before this round may be shared, and a report needs those of this round.
+            spare = self.on_round is None and all(hub.has_new_model for hub in self.hubs)
+            models = mix_models(z, self.mixing_matrix(), spare)
         for hub, model in zip(self.hubs, models, strict=True):
             hub.model = model
         return {}, {}

@@ -24,6 +24,7 @@ from mll_flower.models.layout import Flat, Layout
 from mll_flower.models.subnetwork_average import AbsentRule
 from mll_flower.tasks.task import Task
 from mll_flower.training.budgets import StepBudget, TimeBudget
+from mll_flower.training.corrected_rounds import RoundCorrection, shifted
 from mll_flower.training.evaluation import Evaluator
 from mll_flower.training.gradient_engine import resolve_engine
 from mll_flower.training.hub_rounds import HubResult, run_rounds
@@ -150,6 +151,7 @@ class Engine:
         budget: StepBudget | TimeBudget,
         tau: int,
         learning_rate: float,
+        shift: Flat | None = None,
     ) -> float:
         """Take a worker's steps of one round at the pace of a budget, in place.
 
@@ -164,6 +166,8 @@ class Engine:
             Decides when a step is due, and counts the steps.
         tau : int
             Slots of the round, and so the largest number of steps.
+        shift : Flat, optional
+            What is taken off the model after each step, if the worker is corrected.
 
         Returns
         -------
@@ -172,7 +176,9 @@ class Engine:
         """
         self._check_workers_and_steps([worker], np.array(tau))
         with reproducible():
-            loss, trained = self._take_steps(flat, worker, round, tau, learning_rate, budget.pace)
+            loss, trained = self._take_steps(
+                flat, worker, round, tau, learning_rate, budget.pace, shift
+            )
         _copy(trained, flat)
         return loss
 
@@ -185,6 +191,7 @@ class Engine:
         steps: StepCounts,
         learning_rates: Sequence[float],
         absent: AbsentRule = "keep",
+        correction: RoundCorrection | None = None,
     ) -> HubResult:
         """Run some rounds of a hub: in each, train its workers and average their models.
 
@@ -210,6 +217,8 @@ class Engine:
         absent : {"keep", "renormalise"}
             Whether the share of an absent worker stays with the hub's model, or the shares of
             the others are divided by their sum.
+        correction : RoundCorrection, optional
+            What a run with corrections that go past the paper does differently.
 
         Returns
         -------
@@ -229,8 +238,9 @@ class Engine:
         counts = counts.reshape(len(rounds), len(workers))
         self._check_workers_and_steps(workers, counts)
         with reproducible():
+            train = self._take_steps
             return run_rounds(
-                flat, workers, v, rounds, counts, learning_rates, self._take_steps, absent
+                flat, workers, v, rounds, counts, learning_rates, train, absent, correction
             )
 
     def evaluate(
@@ -267,6 +277,7 @@ class Engine:
         steps: int,
         learning_rate: float,
         pace: Pace = iter,
+        shift: Flat | None = None,
     ) -> tuple[float, Flat]:
         """Train from ``flat``, which stays as it is.
 
@@ -277,7 +288,8 @@ class Engine:
         batches = shard[
             self._rngs(worker, round).integers(len(shard), size=(steps, self.batch_size))
         ]
-        loss = trainer.steps(batches, learning_rate, (self.seed, worker, round), pace)
+        paced = shifted(pace, trainer.row, shift)
+        loss = trainer.steps(batches, learning_rate, (self.seed, worker, round), paced)
         return loss, trainer.row
 
     def _check_workers_and_steps(self, workers: Sequence[int], counts: NDArray[np.int64]) -> None:

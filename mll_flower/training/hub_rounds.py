@@ -23,8 +23,9 @@ from mll_flower.models.subnetwork_average import (
     subnetwork_average,
 )
 from mll_flower.models.sums import RunningSum, is_finite
+from mll_flower.training.corrected_rounds import RoundCorrection
 
-Train = Callable[[Flat, int, int, int, float], tuple[float, Flat]]
+Train = Callable[..., tuple[float, Flat]]
 """``train(hub model, worker, round, steps, learning rate)`` -> (training loss, trained model).
 
 It does not change the hub's model, and gives the same bits when it is called again. Its result
@@ -63,6 +64,7 @@ def run_rounds(
     learning_rates: Sequence[float],
     train: Train,
     absent_rule: AbsentRule,
+    correction: RoundCorrection | None = None,
 ) -> HubResult:
     """Run some rounds of a hub: in each, train its workers and average their models.
 
@@ -85,20 +87,25 @@ def run_rounds(
     absent_rule : {"keep", "renormalise"}
         Whether the share of an absent worker stays with the hub's model, or the shares of the
         others are divided by their sum.
+    correction : RoundCorrection, optional
+        What a run with corrections that go past the paper does differently.
     """
     taken = steps.copy()
     losses = np.empty(steps.shape)
     absent: list[tuple[int, int, str]] = []
     hub = flat
     for k, (round, learning_rate) in enumerate(zip(rounds, learning_rates, strict=True)):
+        train_one = train if correction is None else correction.begin(train)
         average, losses[k] = _run_round(
-            hub, workers, v, round, steps[k].tolist(), learning_rate, train, absent_rule
+            hub, workers, v, round, steps[k].tolist(), learning_rate, train_one, absent_rule
         )
         for place, reason in average.absent.items():
             taken[k, place] = 0
             absent.append((workers[place], round, reason))
         if average.model is not None:
             hub = average.model
+            if correction is not None:
+                hub = correction.end(average, steps[k].tolist(), learning_rate)
     if hub is flat:
         hub = {dtype: vector.copy() for dtype, vector in flat.items()}
     return HubResult(hub, taken, losses, absent)

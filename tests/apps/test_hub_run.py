@@ -13,6 +13,8 @@ import pytest
 from flwr.app import Context, RecordDict
 from safetensors.numpy import load_file
 
+from mll_flower.algorithm.corrected_reference import corrected_mll_sgd
+from mll_flower.algorithm.network import HubNetwork
 from mll_flower.apps.hub_run import run_hub
 from mll_flower.apps.worker_app import worker_app
 from mll_flower.config import RunConfig
@@ -20,10 +22,10 @@ from mll_flower.deployment.hub_state import HUB_LOG, MODEL_FILE, ROUNDS_FILE, Ph
 from mll_flower.deployment.network_file import load_network
 from mll_flower.deployment.run_config import hub_run_config
 from mll_flower.grids.in_process import InProcessGrid
-from mll_flower.models.checkpoint import FILE
+from mll_flower.models.checkpoint import FILE, load_checkpoint
 from mll_flower.training.run_engine import run_engine
 from tests.support.deployment import free_ports, write_data
-from tests.support.replay import Replay
+from tests.support.replay import Replay, real_gradient
 
 NETWORK = """
 name = "{name}"
@@ -195,6 +197,44 @@ def test_the_limits_of_the_network_file_hold_at_its_hubs(site: Site) -> None:
     site.check_model()
     site.run(rounds=3, keys="max-update-norm = 1e-9")
     assert [reply["cause"] for reply in site.rows()[-1]["absent"]] == ["too-large"] * 2
+
+
+def test_corrections_equal_the_readable_algorithm_across_a_restart(site: Site) -> None:
+    keys = """
+        worker-correction = "mtgc"
+        hub-correction = "exact-diffusion"
+        outer = "slowmo"
+        gossip-precision = "half"
+    """
+    site.run(rounds=3, keys=keys)
+    assert {name.partition("/")[0] for name in load_checkpoint(site.state).state} == {
+        "drift",
+        "gradient",
+        "momentum",
+        "mixed",
+    }
+    site.run(rounds=6, keys=keys)
+    engine, tau = run_engine(site.config), site.config.tau
+    coins = np.zeros((6 * tau, 2), dtype=bool)
+    for row in site.rows():
+        for reply in row["arrived"]:
+            first = (row["round"] - 1) * tau
+            coins[first : first + reply["steps"], reply["worker"]] = True
+    network = HubNetwork.build(1, 2, weights=[engine.examples(i) for i in range(2)])
+    history = corrected_mll_sgd(
+        real_gradient(engine, tau, 8),
+        network,
+        [[1.0]],
+        tau,
+        2,
+        0.1,
+        coins,
+        engine.initial()["float32"].astype(np.float64),
+        load_network(site.folder / "network.toml").corrections,
+    )
+    model = engine.layout.flatten(load_file(site.state / MODEL_FILE))["float32"]
+    np.testing.assert_allclose(model, history.hubs[-1, 0], atol=1e-5, rtol=0)
+    assert np.abs(model).max() > 0.01
 
 
 @pytest.mark.parametrize("name", ["fedmedian", "fedtrimmedavg"])

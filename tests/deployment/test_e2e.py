@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mll_flower.algorithm.coins import batch_rng
 from mll_flower.algorithm.graphs import hub_graph
 from mll_flower.algorithm.mixing import mixing_matrix, zeta
 from mll_flower.algorithm.network import HubNetwork
@@ -17,9 +16,8 @@ from mll_flower.algorithm.reference import mll_sgd
 from mll_flower.deployment.example_network import example_network
 from mll_flower.deployment.hub_state import FLOWER_HOME, SUPERLINK_LOG
 from mll_flower.models.sums import distance
-from mll_flower.tasks.models import binary_labels
 from tests.support.deployment import COMMAND, Deployment, running_in
-from tests.support.replay import Replay
+from tests.support.replay import Replay, real_gradient
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -91,9 +89,6 @@ def test_the_mixing_matrix_from_local_knowledge_is_metropolis(finished: Deployme
 
 def test_the_models_are_those_of_algorithm_1(finished: Deployment) -> None:
     engine, network = finished.engine(), network_of(finished)
-    data = engine.task.data
-    x = data.x_train.reshape(len(data.x_train), -1).astype(np.float64)
-    label = np.asarray(binary_labels(data.y_train, data.classes), dtype=np.float64)
     coins = np.zeros((ROUNDS * TAU, 6), dtype=bool)
     for hub in HUBS:
         for row in finished.rows(hub):
@@ -101,17 +96,9 @@ def test_the_models_are_those_of_algorithm_1(finished: Deployment) -> None:
                 first = (row["round"] - 1) * TAU
                 coins[first : first + reply["steps"], reply["worker"]] = True
 
-    def gradient(i: int, k: int, model: np.ndarray) -> np.ndarray:
-        round, slot = (k - 1) // TAU + 1, (k - 1) % TAU
-        shard = engine._shards[i]
-        drawn = batch_rng(engine.seed, i, round).integers(len(shard), size=(TAU, 8))
-        rows = shard[drawn[slot]]
-        error = (1 / (1 + np.exp(-(x[rows] @ model[:-1] + model[-1]))) - label[rows]) / 8
-        return np.append(x[rows].T @ error, error.sum())
-
     start = engine.initial()["float32"].astype(np.float64)
     H = mixing_matrix(network.graph, network.b, "metropolis")
-    history = mll_sgd(gradient, network, H, TAU, Q, 0.1, coins, start)
+    history = mll_sgd(real_gradient(engine, TAU, 8), network, H, TAU, Q, 0.1, coins, start)
     for d, hub in enumerate(HUBS):
         np.testing.assert_allclose(
             finished.model(hub)["float32"], history.hubs[-1, d], atol=1e-5, rtol=0

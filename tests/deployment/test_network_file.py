@@ -8,6 +8,7 @@ from pathlib import Path
 import networkx as nx
 import pytest
 
+from mll_flower.algorithm.corrections import Corrections
 from mll_flower.deployment.network_file import (
     NetworkFile,
     NetworkFileError,
@@ -87,6 +88,13 @@ def test_slots_and_underscores_and_a_file_for_h(tmp_path: Path) -> None:
     assert network.rounds == 10
     assert network.round_deadline == 9.0
     assert network.mixing == tmp_path / "h.csv"
+
+
+def test_corrections(tmp_path: Path) -> None:
+    assert read(tmp_path, GOOD).corrections == Corrections()
+    keys = 'q = 2\nrate-correction = "inverse"\nmean-rate = 0.5\ngossip_precision = "half"'
+    found = read(tmp_path, GOOD.replace("q = 2", keys)).corrections
+    assert found == Corrections(rate="inverse", mean_rate=0.5, precision="half")
 
 
 def test_deadlines_that_hubs_choose(tmp_path: Path) -> None:
@@ -170,6 +178,14 @@ MISTAKES = {
         r"'optimal': no such file; use",
     ),
     "absent": ("q = 2", 'q = 2\nabsent = "skip"', r"absent: 'skip'; use one of keep, renormalise"),
+    "correction": ("q = 2", 'q = 2\nhub-correction = "on"', "hub-correction='on' is not known"),
+    "correction's number": ("q = 2", 'q = 2\nrate-cap = "much"', "rate-cap='much': give a number"),
+    "no mean rate": ("q = 2", 'q = 2\nrate-correction = "inverse"', "needs mean-rate, the mean"),
+    "corrections that exclude each other": (
+        "q = 2",
+        'q = 2\nworker-correction = "mtgc"\ninner-strategy = "fedmedian"',
+        "worker-correction with inner_strategy",
+    ),
     "run-config": (
         'dataset = "mnist"',
         "dataset = [1]",

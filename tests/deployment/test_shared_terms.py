@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from mll_flower.algorithm.corrections import Corrections
 from mll_flower.config import RunConfig
 from mll_flower.deployment.network_file import NetworkFile
 from mll_flower.deployment.shared_terms import layout_term, shared_terms
@@ -32,6 +33,8 @@ def compare(one: NetworkFile, other: NetworkFile) -> str:
         ({"q": 99}, "q is "),
         ({"slot": 99.0}, "slot is "),
         ({"absent": "renormalise"}, "absent is 'keep' here and 'renormalise' there"),
+        ({"corrections": Corrections(hub="exact-diffusion")}, "hub-correction is 'none' here"),
+        ({"corrections": Corrections(precision="half")}, "gossip-precision is 'full' here"),
         ({"run_config": {"learning-rate": 0.9}}, "learning-rate is "),
         ({"run_config": {"model": "mlp"}}, "model is "),
         ({"run_config": {"seed": 77}}, "seed is "),

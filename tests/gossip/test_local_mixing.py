@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mll_flower.algorithm.mixing import mixing_matrix
+from mll_flower.algorithm.corrections import smallest_eigenvalue
+from mll_flower.algorithm.mixing import check_mixing, mixing_matrix
 from mll_flower.gossip import Exchange, Snapshot, local_metropolis, mix_with_neighbours
 from tests.support.random_networks import hub_graphs, weights
 
@@ -33,6 +34,23 @@ def test_columns_are_those_of_the_global_metropolis(data: st.DataObject, graph) 
             H[int(j), d] = h
     np.testing.assert_allclose(H, whole, atol=1e-12)
     np.testing.assert_allclose(H * w[None, :], (H * w[None, :]).T, rtol=1e-12)
+
+
+@quick
+@given(st.data(), hub_graphs(min_hubs=2))
+def test_positive_columns_have_no_eigenvalue_below_minus_a_third(
+    data: st.DataObject, graph
+) -> None:
+    w = np.array(data.draw(st.lists(weights, min_size=len(graph), max_size=len(graph))))
+    snaps = [snap(str(d), float(w[d]), graph.degree[d]) for d in graph]
+    H = np.zeros((len(graph), len(graph)))
+    for d in graph:
+        for j, h in local_metropolis(
+            snaps[d], [snaps[j] for j in graph.neighbors(d)], True
+        ).items():
+            H[int(j), d] = h
+    check_mixing(H, graph, w / w.sum())
+    assert smallest_eigenvalue(H) >= -1 / 3 - 1e-9
 
 
 @quick

@@ -48,6 +48,17 @@ def rejection(header: dict, chunks: list[bytes], max_bytes: int = LIMIT) -> Reje
     return rejected.value.rejection
 
 
+def test_the_uses_of_links_survive_the_round_trip() -> None:
+    snapshot = Snapshot("run-1", 3, "a", 2.5, 2, ARRAYS, {"b": 7, "c": 0})
+    whole = Published(snapshot, "token-1", wire.dump_body(snapshot))
+    assert receive(*sent(whole)).snapshot.links == {"b": 7, "c": 0}
+    header, chunks = sent(published())
+    assert "links" not in header
+    assert receive(header, chunks).snapshot.links == {}
+    for wrong in (3, ["b"], {"b": "often"}, {"b": None}):
+        assert rejection({**header, "links": wrong}, chunks) is Rejection.GARBLED
+
+
 def test_a_snapshot_survives_the_round_trip() -> None:
     found = receive(*sent(published()))
     assert found.token == "token-1"

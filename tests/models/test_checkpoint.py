@@ -34,6 +34,20 @@ def test_what_was_saved_is_loaded_to_the_bit(tmp_path):
         }
 
 
+def test_further_state_is_loaded_to_the_bit(tmp_path):
+    state = {"drift/0/float32": np.arange(3, dtype=np.float32), "rates": np.array([[1, 2]])}
+    save_checkpoint(tmp_path / FILE, 1, LAYOUT, [LAYOUT.flatten(ARRAYS)], state=state)
+    back = load_checkpoint(tmp_path)
+    assert list(back.state) == list(state)
+    for name, array in state.items():
+        assert back.state[name].dtype == array.dtype
+        np.testing.assert_array_equal(back.state[name], array)
+    whole = (tmp_path / FILE).read_bytes()
+    (tmp_path / FILE).write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    with pytest.raises(ValueError, match="damaged"):
+        load_checkpoint(tmp_path)
+
+
 def test_a_write_that_fails_leaves_the_old_one(tmp_path, monkeypatch):
     path = tmp_path / FILE
     save_checkpoint(path, 1, LAYOUT, [LAYOUT.flatten(ARRAYS)])

@@ -2,15 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
+from mll_flower.algorithm.coins import batch_rng
 from mll_flower.models.layout import Flat
 from mll_flower.models.subnetwork_average import AbsentRule, absent_factors
 from mll_flower.models.sums import sum_models
+from mll_flower.tasks.models import binary_labels
 from mll_flower.training.engine import Engine
 
 Row = Mapping[str, Any]
+
+
+def real_gradient(engine: Engine, tau: int, batch_size: int) -> Callable[..., np.ndarray]:
+    """Return the gradients of a deployed logistic model in float64, as the algorithms take them.
+
+    The steps of a round are its first slots: ``gradient(worker, slot, model)``.
+    """
+    data = engine.task.data
+    x = data.x_train.reshape(len(data.x_train), -1).astype(np.float64)
+    label = np.asarray(binary_labels(data.y_train, data.classes), dtype=np.float64)
+
+    def gradient(i: int, k: int, model: np.ndarray) -> np.ndarray:
+        round, slot = (k - 1) // tau + 1, (k - 1) % tau
+        shard = engine._shards[i]
+        drawn = batch_rng(engine.seed, i, round).integers(len(shard), size=(tau, batch_size))
+        rows = shard[drawn[slot]]
+        error = (1 / (1 + np.exp(-(x[rows] @ model[:-1] + model[-1]))) - label[rows]) / batch_size
+        return np.append(x[rows].T @ error, error.sum())
+
+    return gradient
 
 
 class Replay:
