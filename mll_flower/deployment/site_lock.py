@@ -16,6 +16,9 @@ except ImportError:  # not on Windows, where no lock is taken
     fcntl = None  # type: ignore[assignment]
 
 
+NO_SPACE = os.strerror(errno.ENOSPC)
+"""What the system says of a full disk."""
+
 _LEAST_FREE = 1 << 20  # bytes on disk, without which nothing can be started
 
 
@@ -45,8 +48,8 @@ def lock_site(folder: Path, what: str) -> IO[str]:
     try:
         make_private(folder)
         file = (folder / LOCK_FILE).open("a+")
-        if shutil.disk_usage(folder).free < _LEAST_FREE:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        if is_full(folder):
+            raise OSError(errno.ENOSPC, NO_SPACE)
     except OSError as error:
         raise OSError(
             f"{what}: its state folder {folder} cannot be written ({error.strerror}): mend the "
@@ -67,3 +70,8 @@ def lock_site(folder: Path, what: str) -> IO[str]:
     file.write(f"{os.getpid()}\n")
     file.flush()
     return file
+
+
+def is_full(folder: Path) -> bool:
+    """Return whether the disk of a folder is full."""
+    return shutil.disk_usage(folder).free < _LEAST_FREE

@@ -46,7 +46,7 @@ from mll_flower.deployment.mixing_column import mixing_column
 from mll_flower.deployment.network_entries import NetworkFile, Value, host_of, port_of
 from mll_flower.deployment.run_config import has_own_app, hub_run_config
 from mll_flower.deployment.silence import Silence, longest_silence
-from mll_flower.deployment.site_lock import lock_site
+from mll_flower.deployment.site_lock import NO_SPACE, is_full, lock_site
 from mll_flower.extras import require
 from mll_flower.processes.flower_environment import app_directory, free_port
 from mll_flower.processes.process_tree import Ended, Processes, is_alive
@@ -234,7 +234,9 @@ class HubSite:
             )
 
     def _where(self) -> str:
-        return f"see {self.log}" if self._quiet else "see the output above"
+        where = f"see {self.log}" if self._quiet else "see the output above"
+        # Then nothing could be written there either.
+        return f"{self.folder}: {NO_SPACE}; {where}" if is_full(self.folder) else where
 
 
 class WorkerSite:

@@ -108,7 +108,7 @@ def test_parts_of_hubs_and_everything_at_once(tmp_path: Path) -> None:
         wait_mixed(trial, "a", "b")
         for hub in ("a", "b"):
             assert [e["resumed"] for e in begins(trial, hub)] == [False, True, True]
-        stop_and_check(trial, ["a", "b"])
+        stop_and_check(trial, ["a", "b"], frozen=1)
 
 
 def comes_back(trial: Deployment, hub: str, peer: str) -> None:

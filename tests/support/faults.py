@@ -86,8 +86,11 @@ def check(trial: Deployment, hubs: Sequence[str]) -> Replay:
     return replay
 
 
-def stop_and_check(trial: Deployment, hubs: Sequence[str]) -> Replay:
-    """Stop hubs in the middle of their run, and check the models of their checkpoints."""
+def stop_and_check(trial: Deployment, hubs: Sequence[str], frozen: int = 0) -> Replay:
+    """Stop hubs in the middle of their run, and check the models of their checkpoints.
+
+    So many rounds may have ended late, as their hub was frozen.
+    """
     for hub in hubs:
         trial.processes[f"hub-{hub}"].send_signal(signal.SIGTERM)
     for hub in hubs:
@@ -98,7 +101,7 @@ def stop_and_check(trial: Deployment, hubs: Sequence[str]) -> Replay:
         row = saved[hub].extra["row"]
         if theirs[-1].get("round") != row["round"] or "arrived" not in theirs[-1]:
             theirs.append(row)  # it was stopped between the two
-    _check_rows(trial, entries)
+    _check_rows(trial, entries, frozen)
     replay = Replay(trial.engine(), entries, unfinished=True)
     compared = 0
     for hub in hubs:
@@ -111,15 +114,17 @@ def stop_and_check(trial: Deployment, hubs: Sequence[str]) -> Replay:
     return replay
 
 
-def _check_rows(trial: Deployment, entries: Mapping[str, list[dict[str, Any]]]) -> None:
+def _check_rows(
+    trial: Deployment, entries: Mapping[str, list[dict[str, Any]]], frozen: int = 0
+) -> None:
     for theirs in entries.values():
         for entry in theirs:
             if entry.get("event") == "joined":
                 entry["mixing"] = entry["round"] // trial.network.q
     rows = {hub: [row for row in theirs if "arrived" in row] for hub, theirs in entries.items()}
-    late = max(row["late"] for theirs in rows.values() for row in theirs)
-    print(f"\nthe latest end of a round: {late:.2f} s after its deadline")
-    assert late <= LATE
+    late = sorted(row["late"] for theirs in rows.values() for row in theirs)
+    print(f"\nthe latest end of a round: {late[-1]:.2f} s after its deadline")
+    assert late[-1 - frozen] <= LATE
     for hub, theirs in rows.items():
         numbers = [row["round"] for row in theirs]
         assert numbers == sorted(set(numbers)), f"hub {hub} counted a round twice: {numbers}"
