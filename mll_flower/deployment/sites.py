@@ -300,7 +300,8 @@ class WorkerSite:
     def plan_restart(self, ended: Ended) -> None:
         """Say that the SuperNode has ended; `restart_if_due` will start it again."""
         # It ends by itself when the SuperLink does not know its key yet, or any more.
-        self.say(f"{ended}; it is started again in {_RESTART_PAUSE:g} s")
+        where = f" (see {self._log})" if self._log else ""
+        self.say(f"{ended}; it is started again in {_RESTART_PAUSE:g} s{where}")
         self._restart_at = time.monotonic() + _RESTART_PAUSE
 
     def restart_if_due(self) -> None:
