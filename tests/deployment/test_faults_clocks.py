@@ -18,23 +18,11 @@ from mll_flower.deployment.certs import make_certs
 from mll_flower.deployment.hub_state import Phase
 from tests.support.deployment import Deployment, running_in
 from tests.support.faults import DEADLINE, LONG, network, stop_and_check, wait_arrived, wait_mixed
+from tests.support.wrong_clock import wrong_clock
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 
-FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1")
-
-
-def clock(hours: int) -> dict[str, str]:
-    """Return the environment of a machine whose clock is so many hours ahead."""
-    if not FAKETIME.exists():
-        pytest.skip(f"{FAKETIME} is not installed")
-    return {
-        "LD_PRELOAD": str(FAKETIME),
-        "FAKETIME": f"{hours:+d}h",
-        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-        "DONT_FAKE_MONOTONIC": "1",
-        "FAKETIME_NO_CACHE": "1",
-    }
+HOUR = 3600
 
 
 def wait_told(trial: Deployment, name: str, text: str) -> None:
@@ -49,13 +37,13 @@ def restart(trial: Deployment, name: str) -> None:
     trial.wait_ended(name, 0)
 
 
-@pytest.mark.parametrize("hours", [1, -1])
-def test_a_worker_whose_clock_is_an_hour_off(tmp_path: Path, hours: int) -> None:
+@pytest.mark.parametrize("ahead", [HOUR, -HOUR])
+def test_a_worker_whose_clock_is_an_hour_off(tmp_path: Path, ahead: int) -> None:
     with network(tmp_path, {"a": 2}, rounds=LONG) as trial:
         trial.hub("a")
         trial.worker("a", 0)
-        trial.worker("a", 1, clock(hours))
-        side = "ahead of" if hours > 0 else "behind"
+        trial.worker("a", 1, wrong_clock(tmp_path, ahead))
+        side = "ahead of" if ahead > 0 else "behind"
         wait_told(trial, "worker-a-1", f"s {side} that of its hub")
         # The hub begins without it, and says how many have come.
         trial.wait_round("a", 2, 240.0)
@@ -66,15 +54,15 @@ def test_a_worker_whose_clock_is_an_hour_off(tmp_path: Path, hours: int) -> None
         stop_and_check(trial, ["a"])
 
 
-@pytest.mark.parametrize("hours", [1, -1])
-def test_a_hub_whose_clock_is_an_hour_off(tmp_path: Path, hours: int) -> None:
+@pytest.mark.parametrize("ahead", [HOUR, -HOUR])
+def test_a_hub_whose_clock_is_an_hour_off(tmp_path: Path, ahead: int) -> None:
     """Its workers are told; it still mixes; with the right clock it goes on from its checkpoint."""
     with network(tmp_path, {"a": 1, "b": 1}, rounds=LONG) as trial:
         trial.start_all()
         wait_mixed(trial, "b", "a")
         restart(trial, "hub-b")
-        trial.hub("b", env=clock(hours))
-        side = "behind" if hours > 0 else "ahead of"  # the worker's own clock, seen from the hub
+        trial.hub("b", env=wrong_clock(tmp_path, ahead))
+        side = "behind" if ahead > 0 else "ahead of"  # the worker's clock, as the hub sees it
         wait_told(trial, "worker-b-0", f"s {side} that of its hub")
         wait_mixed(trial, "b", "a")
         restart(trial, "hub-b")
