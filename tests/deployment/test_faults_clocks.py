@@ -17,7 +17,15 @@ from mll_flower.deployment import certs as certs_module
 from mll_flower.deployment.certs import make_certs
 from mll_flower.deployment.hub_state import Phase
 from tests.support.deployment import Deployment, running_in
-from tests.support.faults import DEADLINE, LONG, network, stop_and_check, wait_arrived, wait_mixed
+from tests.support.faults import (
+    DEADLINE,
+    LONG,
+    SHORT,
+    network,
+    stop_and_check,
+    wait_arrived,
+    wait_mixed,
+)
 from tests.support.wrong_clock import wrong_clock
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
@@ -57,7 +65,7 @@ def test_a_worker_whose_clock_is_an_hour_off(tmp_path: Path, ahead: int) -> None
 @pytest.mark.parametrize("ahead", [HOUR, -HOUR])
 def test_a_hub_whose_clock_is_an_hour_off(tmp_path: Path, ahead: int) -> None:
     """Its workers are told; it still mixes; with the right clock it goes on from its checkpoint."""
-    with network(tmp_path, {"a": 1, "b": 1}, rounds=LONG) as trial:
+    with network(tmp_path, {"a": 1, "b": 1}, rounds=LONG, gossip_deadline=SHORT) as trial:
         trial.start_all()
         wait_mixed(trial, "b", "a")
         restart(trial, "hub-b")
@@ -104,7 +112,7 @@ def test_nothing_starts_with_an_expired_certificate(tmp_path: Path) -> None:
 
 def test_certificates_that_expire_while_everything_runs(tmp_path: Path) -> None:
     """Who must connect anew is refused, and told why; nobody is started again for the new ones."""
-    with network(tmp_path, {"a": 1, "b": 1}, rounds=LONG) as trial:
+    with network(tmp_path, {"a": 1, "b": 1}, rounds=LONG, gossip_deadline=SHORT) as trial:
         begun = time.monotonic()
         make_certs_that_end(trial, 75.0)
         trial.start_all()

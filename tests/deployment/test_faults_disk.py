@@ -17,7 +17,15 @@ from safetensors.numpy import load_file, save_file
 from mll_flower.deployment.hub_state import HUB_LOG, ROUNDS_FILE
 from mll_flower.models.checkpoint import FILE, load_checkpoint, save_checkpoint
 from tests.support.deployment import Deployment, running_in
-from tests.support.faults import DEADLINE, LONG, network, stop_and_check, wait_arrived, wait_mixed
+from tests.support.faults import (
+    DEADLINE,
+    LONG,
+    SHORT,
+    network,
+    stop_and_check,
+    wait_arrived,
+    wait_mixed,
+)
 from tests.support.small_disk import SmallDisk
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
@@ -63,7 +71,7 @@ BAD: list[tuple[Callable[[Path], None], str]] = [
 
 
 def test_a_hub_goes_on_from_its_neighbours_if_its_checkpoint_is_bad(tmp_path: Path) -> None:
-    with network(tmp_path, {"a": 1, "b": 1}, rounds=LONG) as trial:
+    with network(tmp_path, {"a": 1, "b": 1}, rounds=LONG, gossip_deadline=SHORT) as trial:
         trial.start_all()
         folder = trial.state_of("b")
         for count, (damage, found) in enumerate(BAD, start=1):

@@ -17,7 +17,16 @@ import pytest
 
 from mll_flower.deployment.hub_state import NOW_FILE
 from tests.support.deployment import Deployment, running_in
-from tests.support.faults import DEADLINE, GOSSIP, LONG, check, network, stop_and_check, wait_mixed
+from tests.support.faults import (
+    DEADLINE,
+    GOSSIP,
+    LONG,
+    SHORT,
+    check,
+    network,
+    stop_and_check,
+    wait_mixed,
+)
 
 pytestmark = pytest.mark.timeout(1500)
 slow = pytest.mark.slow
@@ -60,7 +69,7 @@ def begins(trial: Deployment, hub: str) -> list[dict]:
 @slow
 def test_parts_of_hubs_and_everything_at_once(tmp_path: Path) -> None:
     """Each fault finds the network that the one before has left."""
-    with network(tmp_path, {"a": 1, "b": 1}, rounds=LONG) as trial:
+    with network(tmp_path, {"a": 1, "b": 1}, rounds=LONG, gossip_deadline=SHORT) as trial:
         trial.start_all()
         wait_mixed(trial, "b", "a")
 
