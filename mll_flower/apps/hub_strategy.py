@@ -223,10 +223,12 @@ class DeployedHubStrategy(GossipingHubStrategy):
 
     def _wait_for_workers(self, grid: Grid, resumed: bool) -> None:
         """Wait for all workers; begin without some of them rather than not at all."""
-        expected, started = self.entry.workers, time.monotonic()
-        self.record.phase(Phase.WAITING_FOR_WORKERS)
+        expected, started, seen = self.entry.workers, time.monotonic(), -1
         while True:
             count = len(list(grid.get_node_ids()))
+            if count != seen:
+                seen = count
+                self.record.phase(Phase.WAITING_FOR_WORKERS, workers=count)
             waited = time.monotonic() - started
             if count >= expected or waited >= self.node_timeout:
                 break
