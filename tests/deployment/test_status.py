@@ -44,20 +44,12 @@ def rows(network: NetworkFile, answers: dict[str, dict[str, Any]]) -> dict[str, 
 
 
 def test_the_table(tmp_path: Path) -> None:
-    workers, neighbours = "0 of 2: 1 late, 1 gone", "a, c: refused our snapshot: [/] shape [bold]"
+    workers = "0 of 2: 1 late, 1 gone"
+    neighbours = "a, c: refused our snapshot: [/] shape [bold]"
     shown = rows(example_with(tmp_path), {"a": SILENT, "b": BUSY, "c": FRESH})
     assert shown == {
         "a": ["a", "unreachable", "", "", "", "", "", SILENT["reason"]],
-        "b": [
-            "b",
-            "training",
-            "3 / 6",
-            "1",
-            "0 of 2: 1 late, 1 gone",
-            "11.2 s",
-            "0.2500",
-            neighbours,
-        ],
+        "b": ["b", "training", "3 / 6", "1", workers, "11.2 s", "0.2500", neighbours],
         "c": ["c", "starting", "0 / 6", "0", "- of 2", "-", "-", "a: not met yet"],
     }
 
