@@ -65,7 +65,7 @@ def test_a_worker_whose_clock_is_an_hour_off(tmp_path: Path, ahead: int) -> None
 @pytest.mark.parametrize("ahead", [HOUR, -HOUR])
 def test_a_hub_whose_clock_is_an_hour_off(tmp_path: Path, ahead: int) -> None:
     """Its workers are told; it still mixes; with the right clock it goes on from its checkpoint."""
-    with network(tmp_path, {"a": 1, "b": 1}, rounds=LONG, gossip_deadline=SHORT) as trial:
+    with network(tmp_path, {"a": 1, "b": 1}, rounds=LONG) as trial:
         trial.start_all()
         wait_mixed(trial, "b", "a")
         restart(trial, "hub-b")
