@@ -26,6 +26,7 @@ import json
 import math
 import os
 import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict
 from numbers import Integral, Real
@@ -150,7 +151,8 @@ class HubRecord:
         if metric in row:
             published |= {key: row[key] for key in ("metric", metric) if key in row}
         arrived, absent = len(row["arrived"]), len(row["absent"])
-        self.publish(**published, workers=arrived, workers_absent=absent)
+        causes = Counter(reply["cause"] for reply in row["absent"])
+        self.publish(**published, workers=arrived, workers_absent=absent, causes=dict(causes))
 
     def mend(self) -> bytes:
         """Cut off a last line that the hub was stopped in; return what the file then holds."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from logging import ERROR, INFO, WARNING
 from pathlib import Path
 from typing import Any, cast
@@ -20,11 +21,12 @@ from safetensors.numpy import save_file
 from mll_flower.apps.hub_checkpoint import HubCheckpoint
 from mll_flower.apps.hub_log import HubLog, log_differences, say_who_decides
 from mll_flower.apps.hub_record import HubRecord, add_evaluation, plain
+from mll_flower.deployment.given_weights import largest_weight
 from mll_flower.deployment.hub_gossip import start_gossip
 from mll_flower.deployment.hub_place import HubPlace
 from mll_flower.deployment.hub_state import HUB_LOG, MODEL_FILE, Phase, hub_directory
 from mll_flower.deployment.mixing_column import mixing_column
-from mll_flower.deployment.network_file import load_network
+from mll_flower.deployment.network_file import NetworkFile, load_network
 from mll_flower.deployment.shared_terms import layout_term
 from mll_flower.deployment.trust import Trust
 from mll_flower.grids.auto_deadline import AutoDeadline
@@ -106,7 +108,7 @@ class DeployedHubStrategy(GossipingHubStrategy):
                 max_neighbour_norm=network.trust.max_neighbour_norm,
                 corrections=network.corrections,
                 step_size=app.step_size,
-                **{**app.limits.settings(), **network.trust.reply_limits},
+                **_reply_limits(network, self.entry.id, app),
             )
         except BaseException:
             gossip.close()
@@ -179,7 +181,8 @@ class DeployedHubStrategy(GossipingHubStrategy):
     def fail(self, error: BaseException) -> None:
         """Publish that the hub's run has failed, and end its gossip."""
         log(ERROR, "Hub %s has failed", self.entry.id, exc_info=error)
-        self.record.phase(Phase.FAILED, error=f"{type(error).__name__}: {error}"[:500])
+        with suppress(OSError):  # a full disk, perhaps, which is why it has failed
+            self.record.phase(Phase.FAILED, error=f"{type(error).__name__}: {error}"[:500])
         self.gossip.close()
         self._log.close()
 
@@ -222,10 +225,12 @@ class DeployedHubStrategy(GossipingHubStrategy):
 
     def _wait_for_workers(self, grid: Grid, resumed: bool) -> None:
         """Wait for all workers; begin without some of them rather than not at all."""
-        expected, started = self.entry.workers, time.monotonic()
-        self.record.phase(Phase.WAITING_FOR_WORKERS)
+        expected, started, seen = self.entry.workers, time.monotonic(), -1
         while True:
             count = len(list(grid.get_node_ids()))
+            if count != seen:
+                seen = count
+                self.record.phase(Phase.WAITING_FOR_WORKERS, workers=count)
             waited = time.monotonic() - started
             if count >= expected or waited >= self.node_timeout:
                 break
@@ -285,6 +290,13 @@ class DeployedHubStrategy(GossipingHubStrategy):
         if self._restored_models:
             return restored_model(self._layout, self._restored_models[0])
         return self._initial
+
+
+def _reply_limits(network: NetworkFile, hub: str, app: MultiLevelStrategy) -> dict[str, Any]:
+    """Return how far workers are believed: as the network file says, or else the app."""
+    limits = {**app.limits.settings(), **network.trust.reply_limits}
+    largest = largest_weight(network, hub)
+    return limits if largest is None else {**limits, "max_examples": largest}
 
 
 def _inner_strategy(trust: Trust, app: MultiLevelStrategy) -> InnerStrategy | None:

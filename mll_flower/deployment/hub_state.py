@@ -29,6 +29,9 @@ MODEL_FILE = "model.safetensors"
 HUB_LOG = "hub.log"
 """What the hub and its app log. Flower itself shows a ServerApp's output only on request."""
 
+LOCK_FILE = "lock"
+"""Locked by the command that runs the hub or the worker, with the id of its process in it."""
+
 SUPERLINK_DATABASE = "superlink.db"
 SUPERLINK_LOG = "superlink.log"
 SUPERNODE_LOG = "supernode.log"

@@ -10,7 +10,7 @@ import networkx as nx
 
 from mll_flower.algorithm.corrections import safe_for_exact_diffusion
 from mll_flower.algorithm.mixing import load_mixing
-from mll_flower.config import RunConfig
+from mll_flower.deployment.given_weights import given_weights
 from mll_flower.deployment.network_entries import NetworkFile, NetworkFileError
 
 
@@ -27,12 +27,7 @@ def mixing_column(network: NetworkFile, hub: str) -> dict[str, float] | None:
     """
     if isinstance(network.mixing, str):
         return None
-    config = RunConfig(
-        hubs=len(network.hubs),
-        workers_per_hub=",".join(str(entry.workers) for entry in network.hubs),
-        graph="complete",
-        weights=str(network.run_config.get("weights", "examples")),
-    )
+    config = given_weights(network)
     if config.weights == "examples":
         raise NetworkFileError(
             f"{network.path}: mixing: {network.mixing.name} gives H, but the weights are the "

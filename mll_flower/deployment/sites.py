@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from mll_flower.config import RunConfig
 from mll_flower.deployment.app_config import app_run_config, check_state_outside
@@ -39,7 +39,6 @@ from mll_flower.deployment.hub_state import (
     SUPERNODE_LOG,
     Phase,
     hub_directory,
-    make_private,
     read_now,
     worker_directory,
 )
@@ -47,6 +46,7 @@ from mll_flower.deployment.mixing_column import mixing_column
 from mll_flower.deployment.network_entries import NetworkFile, Value, host_of, port_of
 from mll_flower.deployment.run_config import has_own_app, hub_run_config
 from mll_flower.deployment.silence import Silence, longest_silence
+from mll_flower.deployment.site_lock import NO_SPACE, is_full, lock_site
 from mll_flower.extras import require
 from mll_flower.processes.flower_environment import app_directory, free_port
 from mll_flower.processes.process_tree import Ended, Processes, is_alive
@@ -125,9 +125,9 @@ class HubSite:
 
     def start(self) -> None:
         """Start the SuperLink, register the workers and start the run."""
+        self._lock = lock_site(self.folder, f"hub {self.entry.id}")
         _check_port(self.entry.id, "superlink", self.entry.superlink_listen)
         _check_port(self.entry.id, "gossip", self.entry.gossip_listen)
-        make_private(self.folder)
         (self.folder / NOW_FILE).unlink(missing_ok=True)
         self.private = f"127.0.0.1:{_private_port(self.network)}"
         superlink = self._superlink()
@@ -234,7 +234,9 @@ class HubSite:
             )
 
     def _where(self) -> str:
-        return f"see {self.log}" if self._quiet else "see the output above"
+        where = f"see {self.log}" if self._quiet else "see the output above"
+        # Then nothing could be written there either.
+        return f"{self.folder}: {NO_SPACE}; {where}" if is_full(self.folder) else where
 
 
 class WorkerSite:
@@ -278,9 +280,12 @@ class WorkerSite:
         self.name = f"SuperNode {hub}-{number}"
         self._log = self.folder / SUPERNODE_LOG if quiet else None
         self._restart_at: float | None = None
+        self._lock: IO[str] | None = None
 
     def start(self) -> None:
         """Start the SuperNode; say so if its hub will not have it as it is."""
+        if self._lock is None:
+            self._lock = lock_site(self.folder, f"worker {self.number} of hub {self.hub}")
         # The SuperNode itself does not say so of clocks that differ.
         entry = self.network.hub(self.hub)
         why = why_turned_away(entry.superlink, None if self.insecure else entry.tls.ca)
@@ -295,7 +300,8 @@ class WorkerSite:
     def plan_restart(self, ended: Ended) -> None:
         """Say that the SuperNode has ended; `restart_if_due` will start it again."""
         # It ends by itself when the SuperLink does not know its key yet, or any more.
-        self.say(f"{ended}; it is started again in {_RESTART_PAUSE:g} s")
+        where = f" (see {self._log})" if self._log else ""
+        self.say(f"{ended}; it is started again in {_RESTART_PAUSE:g} s{where}")
         self._restart_at = time.monotonic() + _RESTART_PAUSE
 
     def restart_if_due(self) -> None:
@@ -323,6 +329,6 @@ def _check_port(hub: str, use: str, address: str) -> None:
             probe.bind((host, port_of(address)))
         except OSError as error:
             raise SiteFailed(
-                f"hub {hub}: {address} ({use}) cannot be used ({error.strerror}): is the hub "
-                "running already? Otherwise give it another port, or `listen`, in the network file"
+                f"hub {hub}: {address} ({use}) cannot be used ({error.strerror}): end the program "
+                "that uses it, or give the hub another port, or `listen`, in the network file"
             ) from None

@@ -140,11 +140,19 @@ def _cells(entry: HubEntry, answer: Mapping[str, Any], rounds: int) -> list[Text
         _text(answer.get("phase", "")),
         _text(f"{answer.get('round', 0)} / {rounds}"),
         _text(answer.get("mixing") or 0),
-        _text(f"{answer.get('workers', '-')} of {entry.workers}"),
+        _text(f"{answer.get('workers', '-')} of {entry.workers}{_causes(answer)}"),
         Text(f"{deadline:.1f} s" if isinstance(deadline, float) else "-"),
         Text(f"{loss:.4f}" if isinstance(loss, float) else "-"),
         Text(", ").join(neighbours),
     ]
+
+
+def _causes(answer: Mapping[str, Any]) -> str:
+    """Return why workers were absent from the last round, if any was."""
+    causes = answer.get("causes")
+    if not isinstance(causes, dict) or not causes:
+        return ""
+    return ": " + ", ".join(f"{number} {cause}" for cause, number in causes.items())
 
 
 def _text(value: object, most: int = 60, style: str = "") -> Text:

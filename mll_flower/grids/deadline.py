@@ -15,9 +15,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from logging import WARNING
 
 from flwr.app import Error, Message
 from flwr.serverapp import Grid
+from flwr.supercore import log
 
 from mll_flower.grids._never_blocking import never_blocks
 from mll_flower.grids._watchers import Watchers
@@ -113,7 +115,15 @@ class DeadlineGrid(GridWrapper):
             # A message that its node has not begun by the deadline must expire: otherwise a
             # slow node would work through its backlog, and be late in every round.
             message.metadata.ttl = min(message.metadata.ttl, limit + _EXPIRY_MARGIN)
-        accepted = set(self.grid.push_messages(messages))
+        try:
+            accepted = set(self.grid.push_messages(messages))
+        except Exception as error:
+            # Whoever was frozen on the way to the SuperLink comes with messages that have expired,
+            # which it refuses with an error. The next round has new ones.
+            if any(time.time() < m.metadata.created_at + m.metadata.ttl for m in messages):
+                raise
+            log(WARNING, "No message was sent in its time: %s", error)
+            accepted = set()
         sent = [_Sent(m, deadline) for m in messages if m.metadata.message_id in accepted]
         self._owed.update({item.id: item for item in sent})
         if self._watchers is not None:

@@ -286,7 +286,7 @@ max_update_norm, max_metrics, max_reply_bytes
         self.hubs[0].weights.update(self.known_weights)
 
     def _update_workers(self, grid: Grid) -> None:
-        if self.worker_of:
+        if self.worker_of or self._resumed:  # a hub that has come back goes on without workers
             nodes = self._connected_nodes(grid)
         else:
             nodes = wait_for_nodes(grid, self.min_available_nodes, self.node_timeout)

@@ -37,7 +37,7 @@ LOWER_IS_BETTER = ("mse", "rmse", "mae")
 _TAKEN = {"slot", "round", "hub", "steps", "loss", "test_loss", "distance", "bytes", "absent"}
 _TAKEN |= {"seconds", "evaluation_seconds", "rounds", "metric", "total", "done"}
 _TAKEN |= {"mixing", "time", "learning_rate", "arrived", "weight", "silent", "column", "late"}
-_TAKEN |= {"workers", "workers_absent", "phase", "pid", "run", "id", "level", "error"}
+_TAKEN |= {"workers", "workers_absent", "causes", "phase", "pid", "run", "id", "level", "error"}
 
 
 def known_losses() -> tuple[str, ...]:

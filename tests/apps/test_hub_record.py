@@ -126,7 +126,7 @@ def test_a_row_is_written_and_published(
     now = read_now(tmp_path)
     assert (now["phase"], now["round"], now["loss"], now["accuracy"]) == ("training", 2, 2.0, 0.75)
     assert (now["run"], now["hub"], now["pid"]) == ("trial", "a", os.getpid())
-    assert (now["workers"], now["workers_absent"]) == (1, 0)
+    assert (now["workers"], now["workers_absent"], now["causes"]) == (1, 0, {})
     status = gossip.status()
     assert all(status[key] == value for key, value in now.items())
     assert record.silent == {"b": "no answer"}

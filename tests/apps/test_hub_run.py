@@ -15,6 +15,7 @@ from safetensors.numpy import load_file
 
 from mll_flower.algorithm.corrected_reference import corrected_mll_sgd
 from mll_flower.algorithm.network import HubNetwork
+from mll_flower.apps import deployed_worker
 from mll_flower.apps.hub_run import run_hub
 from mll_flower.apps.worker_app import worker_app
 from mll_flower.config import RunConfig
@@ -40,6 +41,7 @@ dataset = "npz:data.npz"
 model = "{model}"
 batch-size = 8
 learning-rate = 0.1
+weights = "{weights}"
 node-timeout = 1.0
 [[hub]]
 id = "a"
@@ -65,6 +67,7 @@ class Site:
         workers: int = 2,
         keys: str = "",
         deadline: str = "30",
+        weights: str = "examples",
     ) -> None:
         text = NETWORK.format(
             name=name,
@@ -73,6 +76,7 @@ class Site:
             workers=workers,
             keys=keys,
             deadline=deadline,
+            weights=weights,
             superlink=self.superlink,
             gossip=self.gossip,
         )
@@ -119,6 +123,15 @@ def test_a_whole_run(site: Site) -> None:
     site.check_model()
     with socket.create_server(("127.0.0.1", site.gossip)):
         pass  # its port is free again
+
+
+@pytest.mark.parametrize(("weights", "believed"), [("equal", [1, 1]), ("3,2", [3, 3])])
+def test_a_worker_weighs_no_more_than_the_network_file_says(
+    site: Site, monkeypatch: pytest.MonkeyPatch, weights: str, believed: list[float]
+) -> None:
+    monkeypatch.setattr(deployed_worker, "_weight", lambda *_: 1e9)
+    site.run(rounds=2, weights=weights)
+    assert [reply["weight"] for reply in site.rows()[-1]["arrived"]] == believed
 
 
 def test_a_hub_learns_the_deadline_of_its_rounds(site: Site) -> None:

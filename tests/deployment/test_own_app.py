@@ -41,8 +41,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Deployment:
         round_deadline=90.0,
         gossip_deadline=90.0,
     ) as deployment:
-        deployment.run("up", "up", str(deployment.path))
-        process = deployment.processes["up"]
+        process = deployment.up()
         deployment.wait("the network ends", lambda: process.poll() is not None, 300.0)
         assert process.returncode == 0, deployment.report()
         deployment.left = running_in(deployment.folder)

@@ -45,8 +45,7 @@ def test_own_files_train_on_real_hubs(tmp_path: Path) -> None:
         round_deadline=90.0,
         gossip_deadline=60.0,
     ) as deployment:
-        deployment.run("up", "up", str(deployment.path))
-        process = deployment.processes["up"]
+        process = deployment.up()
         deployment.wait("the network ends", lambda: process.poll() is not None, 540.0)
         assert process.returncode == 0, deployment.report()
         assert re.search(r"test share_right 0\.\d+", (tmp_path / "up.out").read_text())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import stat
 import subprocess
 import threading
 import time
@@ -15,9 +16,10 @@ import pytest
 
 from mll_flower.deployment import sites
 from mll_flower.deployment.certs import make_certs
-from mll_flower.deployment.hub_state import Phase, write_now
+from mll_flower.deployment.hub_state import SUPERNODE_LOG, Phase, write_now
 from mll_flower.deployment.network_file import NetworkFileError
 from mll_flower.deployment.silence import longest_silence
+from mll_flower.deployment.site_lock import SiteRuns, lock_site
 from mll_flower.deployment.sites import HubSite, SiteFailed, WorkerSite
 from mll_flower.processes.process_tree import Ended, Processes
 from mll_flower.processes.superlink import SuperLink
@@ -172,10 +174,33 @@ def test_a_supernode_is_started_again_after_a_pause(
     monkeypatch.setattr(sites.time, "monotonic", lambda: now)
     site.restart_if_due()
     site.plan_restart(Ended(site.name, 1))
-    assert said == ["SuperNode a-1 has ended (exit code 1); it is started again in 3 s"]
+    log = site.folder / SUPERNODE_LOG
+    text = f"SuperNode a-1 has ended (exit code 1); it is started again in 3 s (see {log})"
+    assert said == [text]
     site.restart_if_due()
     assert started == []
     now += 3.0
     site.restart_if_due()
     site.restart_if_due()
     assert started == ["SuperNode a-1"]
+
+
+def test_a_site_runs_once(tmp_path: Path, processes: Processes) -> None:
+    folder = tmp_path / "state" / "worker-a-0"
+    first = lock_site(folder, "worker 0 of hub a")
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    again = f"worker 0 of hub a runs already on this machine .process {os.getpid()}.: end that"
+    with pytest.raises(SiteRuns, match=again):
+        lock_site(folder, "worker 0 of hub a")
+    with pytest.raises(SiteRuns, match=again):
+        WorkerSite(example_with(tmp_path), "a", 0, processes, print, insecure=True).start()
+    first.close()
+    lock_site(folder, "worker 0 of hub a").close()
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("a file")
+    with pytest.raises(
+        OSError, match=r"state folder .*hub-a cannot be written .File exists.: mend"
+    ):
+        lock_site(tmp_path / "state" / "hub-a", "hub a")

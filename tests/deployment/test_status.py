@@ -23,7 +23,8 @@ BUSY: dict[str, Any] = {
     "phase": Phase.TRAINING,
     "round": 3,
     "mixing": 1,
-    "workers": 2,
+    "workers": 0,
+    "causes": {"late": 1, "gone": 1},
     "deadline": 11.25,
     "loss": 0.25,
     "neighbours": {"a": "mixed", "c": "refused our snapshot: [/] shape [bold]"},
@@ -43,11 +44,12 @@ def rows(network: NetworkFile, answers: dict[str, dict[str, Any]]) -> dict[str, 
 
 
 def test_the_table(tmp_path: Path) -> None:
+    workers = "0 of 2: 1 late, 1 gone"
     neighbours = "a, c: refused our snapshot: [/] shape [bold]"
     shown = rows(example_with(tmp_path), {"a": SILENT, "b": BUSY, "c": FRESH})
     assert shown == {
         "a": ["a", "unreachable", "", "", "", "", "", SILENT["reason"]],
-        "b": ["b", "training", "3 / 6", "1", "2 of 2", "11.2 s", "0.2500", neighbours],
+        "b": ["b", "training", "3 / 6", "1", workers, "11.2 s", "0.2500", neighbours],
         "c": ["c", "starting", "0 / 6", "0", "- of 2", "-", "-", "a: not met yet"],
     }
 
@@ -58,7 +60,8 @@ def test_the_table(tmp_path: Path) -> None:
         {"phase": ["[/red]"], "round": {}, "mixing": 10**400, "workers": None, "deadline": "[b]"},
         {"neighbours": ["a"], "phase": "\x1b]0;owned\x07\x1b[2J"},
         {"neighbours": {"[/red]": 7, "c": {"x": [1]}, "d": "refused: [/red]"}},
-        {"neighbours": "mixed", "loss": float("nan"), "deadline": [1]},
+        {"neighbours": "mixed", "loss": float("nan"), "deadline": [1], "causes": [1]},
+        {"causes": {"[/red]\x1b": {"x": 1}}},
     ],
 )
 def test_whatever_a_hub_answers_can_be_shown(tmp_path: Path, lie: dict[str, Any]) -> None:

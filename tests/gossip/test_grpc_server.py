@@ -14,6 +14,7 @@ from mll_flower.gossip import PeerSilent, Rejection, Snapshot, grpc_server, wire
 from mll_flower.gossip.grpc_client import GrpcGossip, call, open_channel
 from mll_flower.gossip.grpc_server import SERVICE
 from mll_flower.gossip.tls import TlsFiles
+from tests.support.flood import is_closed
 from tests.support.gossip_hubs import (
     RUN,
     FaultyGossip,
@@ -230,16 +231,3 @@ def test_idle_connections_neither_fill_the_process_nor_stay(
     finally:
         for connection in idle:
             connection.close()
-
-
-def is_closed(connection: socket.socket) -> bool:
-    """Return whether the other end has closed a connection."""
-    connection.setblocking(False)
-    try:
-        while connection.recv(1 << 12):
-            pass
-    except BlockingIOError:
-        return False
-    except ConnectionError:
-        pass
-    return True

@@ -49,6 +49,16 @@ class Uploading(Remote):
         return super().pull_messages(ids)
 
 
+class Frozen(Remote):
+    """A grid whose pushes are refused after some seconds."""
+
+    seconds = 0.0
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        time.sleep(self.seconds)
+        raise RuntimeError("500 Internal Server Error: Message TTL has expired")
+
+
 class Behaviour:
     """What the nodes do when asked to train, by partition id."""
 
@@ -121,6 +131,17 @@ def test_arrival_times_are_known(nodes: Nodes, grid: DeadlineGrid, behaviour: Be
     assert 0.5 <= grid.arrivals[nodes.ids[1]] <= grid.lasted
     grid.send_and_receive([])
     assert not grid.arrivals, "they are those of the last round"
+
+
+def test_messages_that_expire_on_their_way_are_absences(nodes: Nodes) -> None:
+    frozen = Frozen(nodes.grid)
+    grid = DeadlineGrid(frozen, 0.2, poll=0.02)
+    with pytest.raises(RuntimeError, match="500"):
+        grid.send_and_receive(messages(nodes))  # they have not expired: another fault
+    frozen.seconds = 1.5
+    assert rounds_of(grid.send_and_receive(messages(nodes))) == [Absence.NOT_SENT] * 3
+    assert grid.late > 1.0
+    assert rounds_of(DeadlineGrid(nodes.grid, 60.0).send_and_receive(messages(nodes))) == [1, 1, 1]
 
 
 def test_a_round_without_messages_ends_at_once(grid: DeadlineGrid) -> None:

@@ -207,3 +207,13 @@ def test_a_gossiping_hub_that_has_come_back_may_end_without_workers() -> None:
     with Nodes(client_app(broken), 2) as nodes:
         result = run(strategy, nodes, {"x": np.zeros(2)}, 1)
     assert unpack(result.arrays)["x"].tolist() == [3, 3]
+
+
+def test_a_gossiping_hub_that_has_come_back_goes_on_without_any_worker() -> None:
+    strategy = lonely_hub([], InProcessBoard())
+    strategy.restore(7, [{"float64": np.full(2, 3.0)}])
+    strategy._begun = True  # as a deployed hub, which has waited for its workers
+    with Nodes(client_app(broken), 0) as nodes:
+        result = run(strategy, nodes, {"x": np.zeros(2)}, 2)
+    assert unpack(result.arrays)["x"].tolist() == [3, 3]
+    assert strategy.round == 9

@@ -33,6 +33,9 @@ from mll_flower.training.run_engine import run_engine
 
 COMMAND = str(Path(sys.executable).parent / "mll-flower")
 
+COLD = os.environ.get("MLL_FLOWER_TEST_COLD", "0") != "0"
+"""Whether workers run their ClientApps as Flower does, in a new process per message."""
+
 
 def free_ports(count: int) -> list[int]:
     """Return ports that are free now, all different."""
@@ -132,7 +135,7 @@ class Deployment:
     def __exit__(self, *_: object) -> None:
         self.end()
 
-    def run(self, name: str, *arguments: str) -> None:
+    def run(self, name: str, *arguments: str, env: Mapping[str, str] | None = None) -> None:
         """Start ``mll-flower`` with some arguments, under a name."""
         with (self.folder / f"{name}.out").open("ab") as output:
             self.processes[name] = subprocess.Popen(
@@ -141,18 +144,51 @@ class Deployment:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                env={**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "300"},
+                env={**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "300", **(env or {})},
             )
 
-    def hub(self, id: str, path: Path | None = None) -> None:
+    def hub(self, id: str, path: Path | None = None, env: Mapping[str, str] | None = None) -> None:
         """Start a hub; its output is in ``hub-ID.out``."""
-        self.run(f"hub-{id}", "hub", str(path or self.path), "--id", id, "--quiet")
+        self.run(f"hub-{id}", "hub", str(path or self.path), "--id", id, "--quiet", env=env)
 
-    def worker(self, hub: str, number: int) -> None:
-        """Start a worker."""
-        name = f"worker-{hub}-{number}"
+    def worker(self, hub: str, number: int, env: Mapping[str, str] | None = None) -> None:
+        """Start a worker; its output is in ``worker-HUB-NUMBER.out``."""
         arguments = ["worker", str(self.path), "--hub", hub, "--number", str(number), "--quiet"]
-        self.run(name, *arguments)
+        self.run(f"worker-{hub}-{number}", *arguments, *_cold(), env=env)
+
+    def up(self, *options: str) -> subprocess.Popen[bytes]:
+        """Start the whole network with one command; its output is in ``up.out``."""
+        self.run("up", "up", str(self.path), *options, *_cold())
+        return self.processes["up"]
+
+    def output(self, name: str) -> str:
+        """Return what a command has written."""
+        return (self.folder / f"{name}.out").read_text()
+
+    def call(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run ``mll-flower`` to its end, which must come within a minute."""
+        env = {**os.environ, "COLUMNS": "300"}
+        return subprocess.run(
+            [COMMAND, *arguments],
+            cwd=self.folder,
+            env=env,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=60,
+        )
+
+    def find(self, name: str, text: str) -> list[psutil.Process]:
+        """Return the processes that a command has started with a text in their own command."""
+        found = psutil.Process(self.processes[name].pid).children(recursive=True)
+        return [p for p in found if is_alive(p) and text in " ".join(p.cmdline())]
+
+    def wait_ended(self, name: str, code: int, timeout: float = 120.0) -> None:
+        """Wait until a command has ended by itself, with an exit code."""
+        process = self.processes[name]
+        self.wait(f"{name} ends", lambda: process.poll() is not None, timeout)
+        assert process.returncode == code, self.report()
+        del self.processes[name]
 
     def start_all(self) -> None:
         """Start every hub and every worker, each by its own command."""
@@ -191,8 +227,13 @@ class Deployment:
 
     def entries(self, hub: str) -> list[dict[str, Any]]:
         """Return the lines of a hub's record: rows and events."""
-        files = parts(self.state_of(hub) / ROUNDS_FILE)
-        return [json.loads(line) for path in files for line in path.read_text().splitlines()]
+        lines = [
+            line
+            for path in parts(self.state_of(hub) / ROUNDS_FILE)
+            for line in path.read_bytes().splitlines()
+        ]
+        # The last line may be half written.
+        return [json.loads(line) for line in lines if line.endswith(b"}")]
 
     def rows(self, hub: str) -> list[dict[str, Any]]:
         """Return the rows of a hub's rounds."""
@@ -229,7 +270,8 @@ class Deployment:
         """Return the ends of all outputs."""
         parts = []
         for path in (*self.folder.glob("*.out"), *self.state.glob("*/*.log")):
-            parts.append(f"--- {path.relative_to(self.folder)}\n{path.read_text()[-1500:]}")
+            text = path.read_text(errors="replace")[-1500:]
+            parts.append(f"--- {path.relative_to(self.folder)}\n{text}")
         return "\n".join(parts)
 
     def model(self, hub: str) -> Flat:
@@ -245,3 +287,7 @@ class Deployment:
         first = self.network.hubs[0].id
         values = hub_run_config(self.network, first, self.state_of(first), False)
         return RunConfig.from_run_config(values)
+
+
+def _cold() -> list[str]:
+    return ["--cold"] if COLD else []

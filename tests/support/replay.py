@@ -40,23 +40,46 @@ def real_gradient(engine: Engine, tau: int, batch_size: int) -> Callable[..., np
 class Replay:
     """The models that the hubs must have had: ``y`` at the end, ``z`` and ``mixed`` by mixing.
 
+    ``after`` has those after each round, by hub and round.
+
     Parameters
     ----------
     engine : Engine
         Trains every worker of the network.
     rows : Mapping[str, Sequence[Row]]
-        Rows of each hub's record, in order.
+        Rows of each hub's record, in order. Of the events, those that a hub has joined count: it
+        has then begun anew, from its neighbours' models.
+    unfinished : bool
+        Whether hubs were stopped at different rounds, so that the last rows of some of them need
+        models of others that nobody has recorded.
     absent : {"keep", "renormalise"}
         What happens to the shares of absent workers.
     """
 
     def __init__(
-        self, engine: Engine, rows: Mapping[str, Sequence[Row]], absent: AbsentRule = "keep"
+        self,
+        engine: Engine,
+        rows: Mapping[str, Sequence[Row]],
+        absent: AbsentRule = "keep",
+        unfinished: bool = False,
     ) -> None:
         self.engine, self.absent = engine, absent
         self.y: dict[str, Flat] = {hub: engine.initial() for hub in rows}
         self.z: dict[tuple[str, int], Flat] = {}  # by hub and mixing number
         self.mixed: dict[tuple[str, int], Flat] = {}
+        self.after: dict[tuple[str, int], Flat] = {}
+        self._neighbours = {
+            hub: {
+                peer for row in theirs for peer in (*row.get("column", ()), *row.get("silent", ()))
+            }
+            for hub, theirs in rows.items()
+        }
+        self._weight = {
+            (hub, row["mixing"]): row["weight"]
+            for hub, theirs in rows.items()
+            for row in theirs
+            if "arrived" in row
+        }
         left = {hub: list(theirs) for hub, theirs in rows.items()}
         while any(left.values()):
             progress = False
@@ -64,13 +87,17 @@ class Replay:
                 while theirs and self._compute(hub, theirs[0]):
                     theirs.pop(0)
                     progress = True
+            if unfinished and all(len(theirs) <= 1 for theirs in left.values()):
+                break
             assert progress, {hub: theirs[:1] for hub, theirs in left.items()}
 
     def _compute(self, hub: str, row: Row) -> bool:
         """Compute one round; return False if a neighbour's model of it is not known yet."""
+        if "arrived" not in row:
+            return row["event"] != "joined" or self._join(hub, row["mixing"])
         number = row["mixing"]
         if number is None:
-            self.y[hub] = self._average(hub, row)
+            self.y[hub] = self.after[hub, row["round"]] = self._average(hub, row)
             return True
         if (hub, number) not in self.z:
             self.z[hub, number] = self._average(hub, row)
@@ -79,7 +106,17 @@ class Replay:
             return False
         models = [self.z[peer, number] for peer in peers]
         self.y[hub] = sum_models(models, [row["column"][peer] for peer in peers])
-        self.mixed[hub, number] = self.y[hub]
+        self.mixed[hub, number] = self.after[hub, row["round"]] = self.y[hub]
+        return True
+
+    def _join(self, hub: str, number: int) -> bool:
+        """Begin with the mean of the neighbours' models at a mixing, if these are known yet."""
+        peers = sorted(self._neighbours[hub] - {hub})
+        if not all((peer, number) in self.z for peer in peers):
+            return False
+        weights = [self._weight[peer, number] for peer in peers]
+        models = [self.z[peer, number] for peer in peers]
+        self.y[hub] = sum_models(models, [weight / sum(weights) for weight in weights])
         return True
 
     def _average(self, hub: str, row: Row) -> Flat:

@@ -35,12 +35,15 @@ class Touched:
         Names of its parameters, in their order; not looked at if not given.
     used_by : str, optional
         A function of the module that must use the name: otherwise replacing it has no effect.
+    sets : str, optional
+        Names of attributes that it must set, which instances have and a class does not.
     """
 
     module: str
     name: str
     parameters: str | None = None
     used_by: str | None = None
+    sets: str = ""
 
 
 TOUCHED: tuple[Touched, ...] = (
@@ -90,6 +93,13 @@ TOUCHED: tuple[Touched, ...] = (
         "InMemoryNodeState.record_message_processing_end",
         "self message_id",
     ),
+    Touched(
+        "flwr.supercore.corestate.in_memory_corestate",
+        "InMemoryCoreState.__init__",
+        sets="lock_task_store task_store",
+    ),
+    Touched("flwr.proto.task_pb2", "Task.STATUS_FIELD_NUMBER"),
+    Touched("flwr.proto.task_pb2", "TaskStatus.STATUS_FIELD_NUMBER"),
     Touched("flwr.supernode.cli", "flower_supernode", ""),
     # Replaced in SuperExec's loop, to give it an executor of ours.
     Touched(
@@ -160,6 +170,9 @@ def _difference(one: Touched) -> str | None:
                 return f"{one.module}.{one.name} takes {' '.join(parameters) or 'nothing'}"
         if one.used_by is not None and one.name not in _names(getattr(module, one.used_by)):
             return f"{one.module}.{one.used_by} does not use {one.name}"
+        missing = [name for name in one.sets.split() if name not in _names(found)]
+        if missing:
+            return f"{one.module}.{one.name} does not set {missing[0]}"
     except (ImportError, AttributeError) as error:
         return f"{one.module}.{one.name}: {error}"
     return None

@@ -19,7 +19,7 @@ def test_flower_has_what_is_touched(touched: Touched) -> None:
 @pytest.fixture
 def module(monkeypatch: pytest.MonkeyPatch) -> str:
     """A module with a function that uses one global name of two."""
-    code = "import time, os\ndef loop(state, send):\n    return time.sleep\n"
+    code = "import time, os\ndef loop(state, send):\n    state.box = 1\n    return time.sleep\n"
     made = types.ModuleType("another_flower")
     exec(code, made.__dict__)
     monkeypatch.setitem(sys.modules, "another_flower", made)
@@ -31,6 +31,8 @@ def module(monkeypatch: pytest.MonkeyPatch) -> str:
     [
         (("loop", "state send"), None),
         (("time", None, "loop"), None),
+        (("loop", None, None, "box"), None),
+        (("loop", None, None, "box tray"), "another_flower.loop does not set tray"),
         (("loop", "state"), "another_flower.loop takes state send"),
         (("gone",), "another_flower.gone: module 'another_flower' has no attribute 'gone'"),
         (("loop.gone",), "another_flower.loop.gone: 'function' object has no attribute 'gone'"),
