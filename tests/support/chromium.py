@@ -151,7 +151,7 @@ class Browser:
 
     def press(self, name: str) -> None:
         """Press and release a key."""
-        codes = {"Tab": 9, "ArrowLeft": 37, "ArrowRight": 39, "Home": 36, " ": 32}
+        codes = {"Tab": 9, "ArrowLeft": 37, "ArrowRight": 39, "ArrowDown": 40, "Home": 36, " ": 32}
         values = {"key": name, "windowsVirtualKeyCode": codes[name]}
         if name == " ":
             values["text"] = " "

@@ -23,6 +23,9 @@ from mll_flower.results.runs import Run
 ROWS = 200
 """Largest number of rows of a table."""
 
+LABELS = 20
+"""Largest number of labels that have a column each."""
+
 
 LONG = ' class="long"'
 
@@ -107,6 +110,25 @@ def workers(run: Run) -> str:
     head = ("worker", "hub", "weight", "rate", "steps", "expected", "absent")
     note = f" (the first {ROWS} of {len(everyone)})" if len(everyone) > ROWS else ""
     return table(head, rows, f"Workers{note}")
+
+
+def labels(run: Run) -> str:
+    """Return how many training rows of each label the hubs and the workers hold, as tables."""
+    counts = run.end.get("labels")
+    if not counts or len(counts["hubs"][0]) > LABELS:
+        return ""
+    names = [f"label {label}" for label in range(len(counts["hubs"][0]))]
+    hubs = [(hub, *row) for hub, row in enumerate(counts["hubs"][:ROWS])]
+    hub_of = run.network.hub_of
+    workers = [(i, int(hub_of[i]), *row) for i, row in enumerate(counts["workers"][:ROWS])]
+    total = len(counts["workers"])
+    note = f" (the first {ROWS} of {total})" if total > ROWS else ""
+    return (
+        "<details><summary>Labels</summary>"
+        + table(("hub", *names), hubs, "Training rows of each label, by hub")
+        + table(("worker", "hub", *names), workers, f"Training rows of each label, by worker{note}")
+        + "</details>"
+    )
 
 
 def absences(run: Run) -> str:
