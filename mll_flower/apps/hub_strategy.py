@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Collection, Iterable
@@ -12,6 +13,7 @@ from logging import ERROR, INFO, WARNING
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.supercore import log
@@ -117,6 +119,7 @@ class DeployedHubStrategy(GossipingHubStrategy):
         self._auto_deadline: AutoDeadline | None = None
         if network.auto_deadline:
             self._auto_deadline = AutoDeadline(network.least_deadline, network.round_deadline)
+        self._disagreement: float | None = None  # of the present round
         self._layout: Layout | None = None
         self._initial: Flat | None = None
         log_differences(app, given, network)
@@ -237,6 +240,7 @@ class DeployedHubStrategy(GossipingHubStrategy):
         assert self._grid is not None
         hub = self.hubs[0]
         row = self.record.row(report, self, self._grid)
+        row["disagreement"], self._disagreement = self._disagreement, None
         self._choose_deadline(report, self._grid)
         on_round: Callable[[RoundReport], Any] | None = self.app.on_round
         added = on_round(report) if on_round is not None else None
@@ -249,6 +253,18 @@ class DeployedHubStrategy(GossipingHubStrategy):
         # The checkpoint first, with the row in it: a crash between the two loses neither.
         self._checkpoint.save(report.number, hub.layout, hub.model, hub.weights, row)
         self.record.write(row)
+
+    def _mix(self) -> tuple[dict[str, str], dict[str, float]]:
+        """Mix, and measure how far that moves the hub's model: how far from its neighbours it was.
+
+        Unknown if no neighbour took part.
+        """
+        hub = self.hubs[0]
+        before = hub.model
+        silent, column = super()._mix()
+        if len(column) > 1:
+            self._disagreement = _distance(before, hub.model)
+        return silent, column
 
     def _choose_deadline(self, report: RoundReport, grid: DeadlineGrid) -> None:
         """Choose the deadline of the next round, if the network file leaves that to the hub."""
@@ -282,6 +298,13 @@ class DeployedHubStrategy(GossipingHubStrategy):
         if self._restored_models:
             return restored_model(self._layout, self._restored_models[0])
         return self._initial
+
+
+def _distance(a: Flat, b: Flat) -> float | None:
+    """Return the Euclidean distance of two models; None if it is not finite."""
+    squares = [np.sum(np.square(a[kind].astype(np.float64) - b[kind])) for kind in a]
+    distance = math.sqrt(float(sum(squares)))
+    return float(f"{distance:.6g}") if math.isfinite(distance) else None
 
 
 def _inner_strategy(trust: Trust, app: MultiLevelStrategy) -> InnerStrategy | None:

@@ -159,7 +159,7 @@ function curves(id) {
       // A line through the finite values; it breaks where a value is not finite.
       let path = "", pen = "M", isolated = true;
       s.y.forEach((v, i) => {
-        if (v === null) { pen = "M"; return; }
+        if (v === null) { if (!chart.gaps) pen = "M"; return; }
         isolated = isolated && pen === "M";
         path += `${pen}${plot.px(s.x[i]).toFixed(1)} ${plot.py(v).toFixed(1)}`;
         pen = "L";

@@ -35,10 +35,36 @@ def evenly_spaced(number: int, most: int) -> Sequence[int]:
     return sorted({round(float(i)) for i in np.linspace(0, number - 1, most)})
 
 
-def payload(
+def payload(run: Run) -> dict[str, Any]:
+    """Return everything about a run that the script draws; None for values that are not finite."""
+    workers = [
+        {**worker, "expected": expected}
+        for worker, expected in zip(run.end["workers"], run.expected_steps().tolist(), strict=True)
+    ]
+    return {**network_data(run), **finite({"workers": workers}), **curves_data(run)}
+
+
+def network_data(run: Run) -> dict[str, Any]:
+    """Return what stays as it is while a run goes on: the hubs, their graph, the labels."""
+    network, end = run.network, run.end
+    matrix = end["network"]["H"]
+    data = {
+        "names": [f"hub {d}" for d in range(network.hubs)],
+        "short": [str(d) for d in range(network.hubs)],
+        "colours": {"hubs": colours(network.hubs)},
+        "positions": positions(network.graph),
+        "edges": [[i, j, matrix[i][j], matrix[j][i]] for i, j in end["network"]["edges"]],
+        "shares": network.b.tolist(),
+        "labels": end.get("labels"),
+    }
+    cleaned: dict[str, Any] = finite(data)
+    return cleaned
+
+
+def curves_data(
     run: Run, most_frames: int = FRAMES, most_points: int = POINTS, pick: Pick = evenly_spaced
 ) -> dict[str, Any]:
-    """Return everything about a run that the script draws; None for values that are not finite.
+    """Return what grows while a run goes on: its rounds and its evaluations.
 
     Parameters
     ----------
@@ -49,32 +75,24 @@ def payload(
     pick : callable
         Chooses those that are shown if there are more.
     """
-    network, end = run.network, run.end
-    matrix = end["network"]["H"]
-    keys = ("slot", "round", "steps", "bytes", "seconds", "loss", "test_loss")
-    picked = [run.evaluations[i] for i in pick(len(run.evaluations), most_points)]
     data = {
-        "names": [f"hub {d}" for d in range(network.hubs)],
-        "short": [str(d) for d in range(network.hubs)],
-        "colours": {"hubs": colours(network.hubs)},
-        "positions": positions(network.graph),
-        "edges": [[i, j, matrix[i][j], matrix[j][i]] for i, j in end["network"]["edges"]],
-        "shares": network.b.tolist(),
-        "evaluations": {
-            **{key: [e[key] for e in picked] for key in keys},
-            "accuracy": [e[run.metric] for e in picked],
-        },
+        "evaluations": evaluation_columns(run, most_points, pick),
         "hub_evaluations": _hub_evaluations(run),
         "charts": charts(run),
-        "labels": end.get("labels"),
         "frames": frames(run, most_frames, pick),
-        "workers": [
-            {**worker, "expected": expected}
-            for worker, expected in zip(end["workers"], run.expected_steps().tolist(), strict=True)
-        ],
     }
     cleaned: dict[str, Any] = finite(data)
     return cleaned
+
+
+def evaluation_columns(run: Run, most: int = POINTS, pick: Pick = evenly_spaced) -> dict[str, Any]:
+    """Return the evaluations of a run as columns; ``accuracy`` is its metric, whatever that is."""
+    keys = ("slot", "round", "steps", "bytes", "seconds", "loss", "test_loss")
+    picked = [run.evaluations[i] for i in pick(len(run.evaluations), most)]
+    return {
+        **{key: [e[key] for e in picked] for key in keys},
+        "accuracy": [e[run.metric] for e in picked],
+    }
 
 
 def charts(run: Run) -> list[dict[str, Any]]:
