@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -109,14 +109,15 @@ class Watch:
 
     def _publish(self, view: View) -> None:
         still = _dump(view.still)
-        values = {key: value for key, value in asdict(view).items() if key != "still"}
         shape = hashlib.sha256(still.encode()).hexdigest()[:16]
-        values["moving"]["shape"] = shape
+        values = {**vars(view), "moving": {**view.moving, "shape": shape}}
+        del values["still"]
         self._set(shape, still, values)
 
     def _publish_trouble(self, why: str) -> None:
         before = self._news
-        values = before.view if before else asdict(View(title=self.source.kind))
+        values = dict(before.view if before else vars(View(title=self.source.kind)))
+        values.pop("still", None)
         age = values["age"] + (time.monotonic() - before.made if before else 0.0)
         shape, still = (before.shape, before.still) if before else ("", "{}")
         self._set(shape, still, {**values, "trouble": why, "age": age})

@@ -112,12 +112,13 @@ class Browser:
         features = [{"name": "prefers-color-scheme", "value": value}]
         self._call("Emulation.setEmulatedMedia", features=features)
 
-    def open(self, page: Path) -> None:
-        """Open an HTML file and wait until it is loaded."""
+    def open(self, page: Path | str) -> None:
+        """Open an HTML file, or an address, and wait until it is loaded."""
         self.errors.clear()
         self.requests.clear()
         self._loaded = False
-        self._call("Page.navigate", url=page.absolute().as_uri())
+        url = page if isinstance(page, str) else page.absolute().as_uri()
+        self._call("Page.navigate", url=url)
         end = time.monotonic() + TIMEOUT
         while not self._loaded:
             assert time.monotonic() < end, f"{page} did not load"
