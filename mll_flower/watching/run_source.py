@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -129,14 +128,10 @@ def _status(run: Run, phase: Phase) -> str:
 
 def _parts(run: Run) -> dict[str, str]:
     rate = None if run.finished else speed(run)
-    tiles = sections.headline(run)
-    if rate is not None:
-        tile = f"<div><dt>rounds per minute</dt><dd>{escape(format_number(rate, 3))}</dd></div>"
-        tiles = tiles.replace("</dl>", f"{tile}</dl>")
     diverged = "This run diverged: its last training loss is not finite." if run.diverged else ""
     return {
         "notice": f'<p class="notice">{diverged}</p>' if diverged else "",
-        "tiles": tiles,
+        "tiles": sections.headline(run, rate),
         "absences": sections.absences(run),
         "config": sections.config(run),
     }

@@ -70,15 +70,27 @@ def facts(pairs: Iterable[tuple[str, str]], kind: str = "facts") -> str:
     return f'<dl class="{kind}">{inner}</dl>'
 
 
-def headline(run: Run) -> str:
-    """Return the numbers that a reader looks for first."""
+def headline(run: Run, rate: float | None = None) -> str:
+    """Return the numbers that a reader looks for first.
+
+    Parameters
+    ----------
+    run : Run
+        The run.
+    rate : float, optional
+        Rounds per minute, of a run that goes on; shown in place of the slots.
+    """
     summary = run.end["summary"]
+    last = "final" if run.finished else "newest"
+    progress = ("slots", format_number(summary["slot"]))
+    if rate is not None:
+        progress = ("rounds per minute", format_number(rate, 3))
     pairs = [
-        (f"final {run.metric}", format_number(run.final("accuracy"))),
+        (f"{last} {run.metric}", format_number(run.final("accuracy"))),
         (f"best {run.metric}", format_number(run.best("accuracy"))),
-        ("final training loss", format_number(run.final("loss"))),
-        ("final test loss", format_number(run.final("test_loss"))),
-        ("slots", format_number(summary["slot"])),
+        (f"{last} training loss", format_number(run.final("loss"))),
+        (f"{last} test loss", format_number(run.final("test_loss"))),
+        progress,
         ("gradient steps", format_number(summary["steps"])),
         ("bytes sent", format_bytes(summary["bytes"])),
         ("time", format_duration(summary["seconds"])),
