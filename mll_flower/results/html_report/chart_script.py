@@ -105,6 +105,7 @@ function seriesOf(chart) {
 // The index of the number in a sorted array that is closest to a value.
 function nearest(xs, value) {
   let low = 0, high = xs.length - 1;
+  if (value >= xs[high]) return high;
   while (high - low > 1) {
     const middle = (low + high) >> 1;
     if (xs[middle] < value) low = middle; else high = middle;
