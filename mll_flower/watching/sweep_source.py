@@ -33,8 +33,8 @@ class SweepRun:
 
     Parameters
     ----------
-    name : str
-        Its set-up and seed, as far as they are given.
+    label, name : str
+        Its set-up; the same with its seed, if that is given.
     state : str
         waiting, running, finished, failed...
     folder : Path or None
@@ -45,6 +45,7 @@ class SweepRun:
         Why it failed.
     """
 
+    label: str
     name: str
     state: str
     folder: Path | None
@@ -84,7 +85,7 @@ def _read_run(root: Path, entry: Mapping[str, Any], number: int) -> SweepRun:
     if folder is not None and not folder.is_relative_to(root.resolve()):
         folder = None  # nothing outside of the sweep's folder is read
     known = float(share) if isinstance(share, int | float) and 0 <= share <= 1 else 0.0
-    return SweepRun(f"{label}{seed}", state, folder, known, str(entry.get("error", "")))
+    return SweepRun(label, f"{label}{seed}", state, folder, known, str(entry.get("error", "")))
 
 
 class SweepSource(Source):
@@ -184,7 +185,9 @@ def _curves(runs: list[SweepRun], found: list[Run | None]) -> dict[str, Any]:
         for n, (run, result) in enumerate(zip(runs, found, strict=True))
         if result is not None and result.evaluations
     ]
-    palette = colours(max(len(runs), 1))
+    # The seeds of one set-up have one colour.
+    labels = list(dict.fromkeys(run.label for run in runs))
+    palette = dict(zip(labels, colours(max(len(labels), 1)), strict=False))
     points = max(40, min(POINTS, FLOATS // max(len(drawn), 1)))
     metrics = " or ".join(sorted({result.metric for _, _, result in drawn})) or "accuracy"
     charts = [
@@ -193,7 +196,7 @@ def _curves(runs: list[SweepRun], found: list[Run | None]) -> dict[str, Any]:
             "title": title,
             "empty": "No evaluation yet.",
             "series": [
-                {"name": run.name, "key": key, "colour": palette[n], "columns": f"run{n}"}
+                {"name": run.name, "key": key, "colour": palette[run.label], "columns": f"run{n}"}
                 for n, run, _ in drawn
             ],
         }

@@ -25,7 +25,8 @@ GRAPH = """<section class="full" aria-labelledby="h-graph">
 
 DISTANCE_HINT = (
     "Colour of a hub: distance of its average from the averaged model, before mixing. "
-    "Dots: its workers, fainter for a lower rate, red when absent. "
+    "Dots: its workers, fainter for a lower rate, red when absent (a red ring around the hub where "
+    "dots have no room). "
     "Width of an edge: its weight in H."
 )
 

@@ -31,7 +31,7 @@ function format(value) {
   if (value === null || value === undefined) return "not finite";
   const size = Math.abs(value);
   if (Number.isInteger(value) && size < 1e5) return String(value);
-  if (size >= 1e15) return value.toExponential(3);
+  if (size >= 1e15) return (+value.toPrecision(4)).toExponential();
   for (const [unit, name] of [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e4, "k"]])
     if (size >= unit) return String(+(value / (name === "k" ? 1e3 : unit)).toPrecision(4)) + name;
   return size && size < 1e-4 ? value.toExponential(2) : String(+value.toPrecision(4));

@@ -41,7 +41,10 @@ function drawGraph() {
   let gap = side;
   at.forEach((a, i) => at.forEach((b, j) => {
     if (i < j) gap = Math.min(gap, Math.hypot(a[0] - b[0], a[1] - b[1])); }));
-  const radius = Math.max(6, Math.min(26, gap * 0.26)), thinness = Math.min(1, radius / 14);
+  // Where workers have no room around their hub, hubs are drawn without them, and larger.
+  const crowded = gap * 0.26 < 9;
+  const radius = crowded ? Math.max(6, Math.min(13, gap * 0.42)) : Math.min(26, gap * 0.26);
+  const thinness = Math.min(1, radius / 14);
   const largestShare = Math.max(...data.shares);
   box.textContent = "";
   const root = svg("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img",
@@ -64,7 +67,7 @@ function drawGraph() {
     const ring = radius * 1.55, fits = members[d].length * 7 < 2 * Math.PI * ring;
     members[d].forEach((w, k) => {
       const turn = (2 * Math.PI * (k + 0.5)) / members[d].length - Math.PI / 2;
-      if (!fits || radius < 9) return;
+      if (!fits || crowded) return;
       const dot = svg("circle", { class: "worker", cx: x + ring * Math.cos(turn),
         cy: y + ring * Math.sin(turn), r: 2.6, opacity: 0.3 + 0.7 * w.rate }, root);
       svg("title", {}, dot, `worker ${w.name ?? w.worker}, rate ${format(w.rate)}`);
@@ -78,7 +81,7 @@ function drawGraph() {
       name.style.pointerEvents = "none";
       name.style.fontSize = `${Math.min(12, radius * 1.25, (size * 3) / text.length)}px`;
     }
-    const value = number <= 30 && radius >= 11
+    const value = number <= 30 && !crowded && radius >= 11
       ? svg("text", { class: "hub-value", ...valuePlace([x, y], neighbours[d], ring, width) }, root)
       : null;
     return { circle, title, value };
@@ -108,6 +111,9 @@ function paintFrame() {
     line.classList.toggle("silent", silent.has(ends.join()));
   });
   dots.forEach((dot, w) => dot.classList.toggle("absent", absent.has(w)));
+  // A worker without a dot shows at its hub.
+  const missing = new Set([...absent].filter((w) => !dots[w]).map((w) => data.workers[w]?.hub));
+  hubs.forEach(({ circle }, d) => circle.classList.toggle("absent", missing.has(d)));
   const known = distance.filter((v) => v !== null), largest = Math.max(...known);
   const parts = frames.slot ? [`slot ${format(frames.slot[f])}`] : [];
   parts.push(`round ${format(frames.round[f])}`);

@@ -64,7 +64,8 @@ def facts(pairs: Iterable[tuple[str, str]], kind: str = "facts") -> str:
     """Return a list of names and values; long values, such as 60 rates, get a row of their own."""
     inner = "".join(
         f"<div{LONG if len(value) > 40 else ''}><dt>{escape(name)}</dt>"
-        f"<dd>{escape(value)}</dd></div>"
+        # A long list breaks after its commas, not within a number.
+        f"<dd>{escape(value).replace(',', ',<wbr>')}</dd></div>"
         for name, value in pairs
     )
     return f'<dl class="{kind}">{inner}</dl>'

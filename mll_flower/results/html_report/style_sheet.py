@@ -88,6 +88,7 @@ svg text { fill: var(--muted); font-size: 12px; font-variant-numeric: tabular-nu
 .edge.mixed { stroke: var(--accent); }
 .edge.silent { stroke: var(--alert); stroke-dasharray: 5 4; }
 .hub { stroke: var(--card); stroke-width: 2; transition: fill .2s, r .2s; }
+.hub.absent { stroke: var(--alert); stroke-width: 3; }
 .hub.down { stroke: var(--alert); stroke-dasharray: 4 3; }
 svg .hub-name { fill: #111; font-weight: 700; text-anchor: middle; dominant-baseline: central; }
 svg .hub-value { stroke: var(--card); stroke-width: 4px; paint-order: stroke; }
