@@ -159,9 +159,9 @@ class Browser:
         self._call("Input.dispatchKeyEvent", type="keyDown", **values)
         self._call("Input.dispatchKeyEvent", type="keyUp", **values)
 
-    def screenshot(self, path: Path) -> None:
-        """Write a PNG of the whole page."""
-        answer = self._call("Page.captureScreenshot", captureBeyondViewport=True)
+    def screenshot(self, path: Path, whole: bool = True) -> None:
+        """Write a PNG of the whole page, or of what the window shows."""
+        answer = self._call("Page.captureScreenshot", captureBeyondViewport=whole)
         path.write_bytes(base64.b64decode(answer["data"]))
 
     def _call(self, method: str, session: str | None = "", **params: Any) -> dict[str, Any]:
