@@ -44,7 +44,7 @@ def main() -> None:
                 serve(open_source(output), "127.0.0.1", 0, "first") as server,
                 Browser(profile) as browser,
             ):
-                browser.set_size(1000, 1320)
+                browser.set_size(1000, 1450)
                 browser.open(server.url)
                 browser.wait_for("document.querySelectorAll('.hub').length === 6")
                 browser.screenshot(PICTURE, whole=False)

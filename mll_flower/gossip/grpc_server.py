@@ -224,7 +224,9 @@ class GossipServer:
             if not hubs_named(names) and not operator:
                 self._turn_away(context, Rejection.STRANGER, f"a status call by {names}")
         if operator and self._answer_operator is not None:
-            return wire.dump(self._answer_operator(self._parsed(request, context, wire.parse)))
+            return wire.dump(
+                self._answer_operator(self._parsed(request or b"{}", context, wire.parse))
+            )
         return wire.dump(self._status())
 
 

@@ -97,7 +97,11 @@ class Watch:
         return news if news is not None and news.version > after and not self.over else None
 
     def _keep_looking(self) -> None:
-        while not self._over.wait(self.source.pause):
+        lasted = 0.0
+        # A source that takes long to read, a run with very many hubs, is read less often: the run
+        # needs the processor more.
+        while not self._over.wait(max(self.source.pause, 5 * lasted)):
+            started = time.monotonic()
             try:
                 view = self.source.look()
             except (ValueError, OSError, KeyError, TypeError) as error:
@@ -106,6 +110,7 @@ class Watch:
             else:
                 if view is not None:
                     self._publish(view)
+            lasted = time.monotonic() - started
 
     def _publish(self, view: View) -> None:
         still = _dump(view.still)

@@ -15,7 +15,7 @@ function distanceColour(value) {
 
 // Where the value of a hub is written: below it, or where none of its edges runs.
 function valuePlace([x, y], neighbours, ring, width) {
-  const places = [["middle", 0, ring + 15], ["middle", 0, -ring - 7],
+  const places = [["middle", 0, ring + 17], ["middle", 0, -ring - 8],
     ["start", ring + 5, 4], ["end", -ring - 5, 4]];
   const edges = neighbours.map(([a, b]) => Math.atan2(b - y, a - x));
   const clearance = ([, dx, dy]) => Math.min(Math.PI, ...edges.map((edge) => {
