@@ -8,6 +8,7 @@ each round, from which the run can be replayed:
   order in which the models were summed; null for what a worker's metrics do not tell;
 - ``absent``: node, worker (where known), weight, cause (one of
   `mll_flower.grids.absences.Absence`) and its explanation (``why``) of each absence;
+- ``disagreement``: how far the mixing moved the hub's model (Euclidean), if there was one;
 - ``weight`` of the hub, ``column`` (the H[j, d] that were used), ``silent`` (the neighbours that
   took no part in the mixing, and why);
 - ``loss``: mean training loss of the workers' steps (by weight if they report no steps);
@@ -35,6 +36,7 @@ from typing import Any
 
 from mll_flower.deployment.hub_state import ROUNDS_FILE, Phase, write_now
 from mll_flower.gossip import Gossip
+from mll_flower.gossip.recent_rounds import KEPT
 from mll_flower.grids.deadline import DeadlineGrid
 from mll_flower.processes.log_rotation import rotate_by_name
 from mll_flower.results.files import TENSORBOARD
@@ -142,11 +144,14 @@ class HubRecord:
         # Only before a row, so that the newest part always holds the last one.
         rotate_by_name(self.folder / ROUNDS_FILE, ROUNDS_BYTES, ROUNDS_KEPT)
         self._append(row)
+        self.gossip.remember_round(told_of(row))
         if self._tensorboard is not None:
             self._tensorboard.hub_row(row)
         if row["mixing"] is not None:
             self.silent = row["silent"]
         published = {key: row[key] for key in ("round", "loss", "late", "deadline")}
+        if row.get("disagreement") is not None:
+            published["disagreement"] = row["disagreement"]
         metric = row.get("metric", "accuracy")
         if metric in row:
             published |= {key: row[key] for key in ("metric", metric) if key in row}
@@ -165,8 +170,13 @@ class HubRecord:
 
     def complete(self, row: dict[str, Any]) -> None:
         """Go on after the row of a checkpoint; append it if the hub was stopped before it could."""
-        if not any(_round_of(line) == row["round"] for line in self.mend().splitlines()[-5:]):
+        lines = self.mend().splitlines()
+        if not any(_round_of(line) == row["round"] for line in lines[-5:]):
             self._append(row)
+        for line in lines[-KEPT:]:
+            if (_round_of(line) or row["round"]) < row["round"]:
+                self.gossip.remember_round(told_of(json.loads(line)))
+        self.gossip.remember_round(told_of(row))
         self._model_bytes = row["model_bytes"]
         self._worker_of = {
             int(a["node"]): a["worker"]
@@ -199,6 +209,18 @@ class HubRecord:
         self._now.update(more, time=round(time.time(), 3))
         self.gossip.set_status(self._now)
         write_now(self.folder, self._now)
+
+
+def told_of(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what an operator is told of a round, from its row."""
+    metric = row.get("metric", "accuracy")
+    keys = ("round", "time", "mixing", "loss", "metric", metric, "test_loss", "disagreement")
+    absent = [
+        {"node": a["node"], "worker": a.get("worker"), "cause": a.get("cause"), "why": why[-160:]}
+        for a in row.get("absent", [])[:20]
+        for why in [str(a.get("why", ""))]
+    ]
+    return {**{key: row[key] for key in keys if key in row}, "absent": absent}
 
 
 def _round_of(line: bytes) -> int | None:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Collection, Iterable
@@ -34,6 +35,7 @@ from mll_flower.grids.deadline import DeadlineGrid
 from mll_flower.models.checkpoint import FILE
 from mll_flower.models.layout import Flat, Layout
 from mll_flower.models.subnetwork_average import AbsentRule
+from mll_flower.models.sums import distance
 from mll_flower.strategies.given_model import restored_model
 from mll_flower.strategies.gossiping import GossipingHubStrategy
 from mll_flower.strategies.inner_strategy import InnerStrategy
@@ -121,6 +123,7 @@ class DeployedHubStrategy(GossipingHubStrategy):
         self._auto_deadline: AutoDeadline | None = None
         if network.auto_deadline:
             self._auto_deadline = AutoDeadline(network.least_deadline, network.round_deadline)
+        self._disagreement: float | None = None  # of the present round
         self._layout: Layout | None = None
         self._initial: Flat | None = None
         log_differences(app, given, network)
@@ -244,6 +247,7 @@ class DeployedHubStrategy(GossipingHubStrategy):
         assert self._grid is not None
         hub = self.hubs[0]
         row = self.record.row(report, self, self._grid)
+        row["disagreement"], self._disagreement = self._disagreement, None
         self._choose_deadline(report, self._grid)
         on_round: Callable[[RoundReport], Any] | None = self.app.on_round
         added = on_round(report) if on_round is not None else None
@@ -257,6 +261,18 @@ class DeployedHubStrategy(GossipingHubStrategy):
         learned = self.correction_state()
         self._checkpoint.save(report.number, hub.layout, hub.model, hub.weights, row, learned)
         self.record.write(row)
+
+    def _mix(self) -> tuple[dict[str, str], dict[str, float]]:
+        """Mix, and measure how far that moves the hub's model: how far from its neighbours it was.
+
+        Unknown if no neighbour took part.
+        """
+        hub = self.hubs[0]
+        before = hub.model
+        silent, column = super()._mix()
+        if len(column) > 1:
+            self._disagreement = _distance(before, hub.model)
+        return silent, column
 
     def _choose_deadline(self, report: RoundReport, grid: DeadlineGrid) -> None:
         """Choose the deadline of the next round, if the network file leaves that to the hub."""
@@ -297,6 +313,12 @@ def _reply_limits(network: NetworkFile, hub: str, app: MultiLevelStrategy) -> di
     limits = {**app.limits.settings(), **network.trust.reply_limits}
     largest = largest_weight(network, hub)
     return limits if largest is None else {**limits, "max_examples": largest}
+
+
+def _distance(a: Flat, b: Flat) -> float | None:
+    """Return the Euclidean distance of two models; None if it is not finite."""
+    found = distance(a, b)
+    return float(f"{found:.6g}") if math.isfinite(found) else None
 
 
 def _inner_strategy(trust: Trust, app: MultiLevelStrategy) -> InnerStrategy | None:

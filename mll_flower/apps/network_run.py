@@ -58,6 +58,8 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # Test rows on which the hubs' own models are measured at the end: in all, and at least per hub.
 # With more hubs than this, they are not.
 _ROWS_OF_HUBS, _FEWEST_ROWS, _MOST_HUBS = 20_000, 200, 100
+# Before the end they are measured so many times, on so many rows in all: to see how they move.
+_TIMES_OF_HUBS, _ROWS_BEFORE_THE_END = 8, 4_000
 
 
 def run_network(
@@ -318,6 +320,9 @@ class _NetworkRun:
         if evaluated:
             rounds = self._rounds_of(message) if message else []
             self._evaluate(rounds, self.engine.layout.flatten(arrays))
+            if self._hubs_due(done):
+                measured = self._measure_hubs(self._hub_models(), _ROWS_BEFORE_THE_END)
+                self.recorder.evaluation_of_hubs([metric for _, metric, _ in measured])
         if message and self._checkpoint_due(message):
             # After the evaluation, so that a resumed run has it.
             self._save(done)
@@ -346,14 +351,28 @@ class _NetworkRun:
         except OSError as error:
             log(logging.WARNING, "%s; the run goes on without it", error)
 
+    def _hubs_due(self, done: int) -> bool:
+        """Return whether this evaluation is one of a few, spaced evenly, before the end."""
+        total, hubs = len(self.schedule), self.network.hubs
+        if not 0 < done < total or not 1 < hubs <= _MOST_HUBS:
+            return False
+        before = done - self.config.evaluate_rounds()
+        return done * _TIMES_OF_HUBS // total > before * _TIMES_OF_HUBS // total
+
     def _evaluate_hubs(self, models: list[Flat]) -> None:
         """Measure each hub's own model: far apart, they show how different the hubs' data are."""
-        rows = len(self.engine.task.data.x_test)
-        # All hubs together take about as long as one evaluation of the averaged model.
-        limit = min(rows, max(_FEWEST_ROWS, _ROWS_OF_HUBS // len(models)))
-        for hub, model in enumerate(models if len(models) <= _MOST_HUBS else []):
-            loss, metric = self.engine.evaluate(model, "test", limit=limit, threads=self.threads)
-            self.recorder.evaluation_of_hub(hub, loss, metric, limit)
+        if len(models) <= _MOST_HUBS:
+            # All hubs together take about as long as one evaluation of the averaged model.
+            for hub, measured in enumerate(self._measure_hubs(models, _ROWS_OF_HUBS)):
+                self.recorder.evaluation_of_hub(hub, *measured)
+
+    def _measure_hubs(self, models: list[Flat], rows: int) -> list[tuple[float, float, int]]:
+        """Return test loss, metric and number of test rows of each hub's own model."""
+        limit = min(len(self.engine.task.data.x_test), max(_FEWEST_ROWS, rows // len(models)))
+        return [
+            (*self.engine.evaluate(model, "test", limit=limit, threads=self.threads), limit)
+            for model in models
+        ]
 
     def _evaluate(self, rounds: list[Round], model: Flat) -> None:
         started = time.monotonic()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -21,7 +22,12 @@ COLUMNS = ("hub", "phase", "round", "mixing", "workers", "deadline", "loss", "ne
 
 
 def ask_hub(
-    network: NetworkFile, hub: str, timeout: float = 2.0, *, insecure: bool = False
+    network: NetworkFile,
+    hub: str,
+    timeout: float = 2.0,
+    *,
+    insecure: bool = False,
+    after: int | None = None,
 ) -> dict[str, Any]:
     """Return the status of one hub, asked with the operator's certificate.
 
@@ -35,6 +41,8 @@ def ask_hub(
         Seconds that the hub has to answer.
     insecure : bool
         Without TLS.
+    after : int, optional
+        Also ask for the rounds after this one, under ``rounds``; a hub gives as many as fit.
 
     Raises
     ------
@@ -44,7 +52,8 @@ def ask_hub(
     tls = None if insecure else operator_files(network.certs)
     channel = open_channel(network.hub(hub).gossip, hub, tls)
     try:
-        return call(channel, "Status", b"{}", timeout)
+        request = {} if after is None else {"rounds-after": after}
+        return call(channel, "Status", json.dumps(request).encode(), timeout)
     finally:
         channel.close()
 
@@ -55,7 +64,10 @@ def _certificate_until(network: NetworkFile, hub: str, timeout: float) -> dict[s
 
 
 def ask_hubs(
-    network: NetworkFile, insecure: bool = False, timeout: float = 2.0
+    network: NetworkFile,
+    insecure: bool = False,
+    timeout: float = 2.0,
+    after: Mapping[str, int] | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Return the status of each hub by id, all asked at once.
 
@@ -70,6 +82,8 @@ def ask_hubs(
         Without TLS.
     timeout : float
         Seconds that a hub has to answer.
+    after : Mapping, optional
+        By hub, the round after which its rounds are asked for, too.
     """
     check_credentials(network, operator_credentials(network), insecure)
 
@@ -77,7 +91,8 @@ def ask_hubs(
         # What the hub says of itself comes first: it may claim nothing about what was seen.
         until = {} if insecure else _certificate_until(network, hub, timeout)
         try:
-            answer = ask_hub(network, hub, timeout, insecure=insecure)
+            known = None if after is None else after[hub]
+            answer = ask_hub(network, hub, timeout, insecure=insecure, after=known)
             return {**answer, "certificate_until": None, **until, "reachable": True}
         except (PeerSilent, RejectedSnapshot) as reason:
             return {"reachable": False, "reason": str(reason), **until}

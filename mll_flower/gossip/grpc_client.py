@@ -107,6 +107,7 @@ class GrpcGossip(Gossip):
             lambda n: self._count("sent", n),
             self._stream,
             lambda: self.terms,
+            self.answer_operator,
         )
 
     @property

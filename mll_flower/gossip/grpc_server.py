@@ -64,7 +64,7 @@ class GossipServer:
     tls : RenewedFiles | None
         Certificate, key and CA; None serves without encryption or proof of identity.
     status : Callable[[], dict]
-        Returns the answer to `Status`.
+        Returns the answer to `Status`, if a hub asks.
     reject : Callable[[Rejection, str], None]
         Called for every call that is turned away, with the reason and details.
     sent : Callable[[int], None]
@@ -73,6 +73,8 @@ class GossipServer:
         Cuts a snapshot into messages.
     terms : Callable[[], Terms]
         Returns what the hubs of the run must agree on.
+    answer_operator : Callable[[dict], dict], optional
+        Returns the answer to `Status` and its request, if the operator asks; as a hub if None.
     """
 
     def __init__(
@@ -86,6 +88,7 @@ class GossipServer:
         sent: Callable[[int], None],
         stream: Callable[[Published], Iterator[bytes]] = wire.messages,
         terms: Callable[[], Terms] = dict,
+        answer_operator: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
     ) -> None:
         self._ledger = ledger
         self._neighbours = neighbours
@@ -95,6 +98,7 @@ class GossipServer:
         self._sent = sent
         self._stream = stream
         self._terms = terms
+        self._answer_operator = answer_operator
         self._fetching: Counter[str] = Counter()
         self._lock = Lock()
         workers = (FETCHES + 2) * len(neighbours) + 4
@@ -213,10 +217,16 @@ class GossipServer:
         return wire.dump({"ack": self._ledger.record(peer, verdict).value})
 
     def _answer_status(self, request: bytes, context: Any) -> bytes:
+        operator = True
         if self._secure:
             names = self._certificate_names(context)
-            if not hubs_named(names) and operator_name() not in names:
+            operator = operator_name() in names
+            if not hubs_named(names) and not operator:
                 self._turn_away(context, Rejection.STRANGER, f"a status call by {names}")
+        if operator and self._answer_operator is not None:
+            return wire.dump(
+                self._answer_operator(self._parsed(request or b"{}", context, wire.parse))
+            )
         return wire.dump(self._status())
 
 

@@ -53,6 +53,7 @@ from typing import Any, TypeVar
 from mll_flower.gossip._call_all import call_all
 from mll_flower.gossip.agreement import Pace, Terms, differences
 from mll_flower.gossip.ledger import Ack, Ledger, Published, Verdict
+from mll_flower.gossip.recent_rounds import RecentRounds
 from mll_flower.gossip.results import Counters, Exchange, PeerSilent, PeerStatus
 from mll_flower.gossip.snapshot import (
     Array,
@@ -115,6 +116,7 @@ class Gossip(ABC):
         self._like: Mapping[str, Array] | None = None
         self._status: dict[str, Any] = {}
         self._last_outcome = dict.fromkeys(self.neighbours, "not met yet")
+        self._rounds = RecentRounds()
         self._count_lock = threading.Lock()
         self._rejected: Counter[Rejection] = Counter()
         self._tally: Counter[str] = Counter()
@@ -167,6 +169,10 @@ class Gossip(ABC):
         """Add to what this hub reports of itself."""
         self._status = {**self._status, **more}
 
+    def remember_round(self, row: Mapping[str, Any]) -> None:
+        """Keep what an operator may be told of a round."""
+        self._rounds.add(row)
+
     def agree_on(self, **terms: bool | int | float | str) -> None:
         """Add to what the hubs of the run must agree on."""
         self.terms = {**self.terms, **{key.replace("_", " "): v for key, v in terms.items()}}
@@ -197,6 +203,12 @@ class Gossip(ABC):
         own = {"run": self.run, "hub": self.hub, "mixing": self._ledger.latest}
         more = {"terms": self.terms, "neighbours": self._last_outcome}
         return {**self._status, **own, **more}
+
+    def answer_operator(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the status, and the rounds after the one that an operator's request names."""
+        after = request.get("rounds-after")
+        rounds = {} if not isinstance(after, int) else {"rounds": self._rounds.after(after)}
+        return {**self.status(), **rounds}
 
     def publish(self, snapshot: Snapshot) -> None:
         """Offer this hub's snapshot of a mixing to the neighbours."""

@@ -23,6 +23,9 @@ METRICS = "metrics.json"
 UNFINISHED = "unfinished.json"
 """The same, of a run that has not reached its end: as it was at the start, or where it stopped."""
 
+EVENTS = "events.jsonl"
+"""Absences and evaluations of the hubs' own models, as they happen; see `events`."""
+
 PROGRESS = "progress.json"
 """How far the run has got; the progress bar of ``mll-flower run`` reads it."""
 

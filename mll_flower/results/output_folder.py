@@ -18,8 +18,8 @@ from typing import Any
 from mll_flower.models.checkpoint import FILE as CHECKPOINT
 from mll_flower.results import files
 
-# What a run leaves besides its config. A resumed run goes on from the first three.
-_CONTINUED = (CHECKPOINT, files.ROWS, files.PROGRESS)
+# What a run leaves besides its config. A resumed run goes on from the first four.
+_CONTINUED = (CHECKPOINT, files.ROWS, files.EVENTS, files.PROGRESS)
 _ENDED = (files.METRICS, files.UNFINISHED, files.MODEL, files.REPORT, files.PLOTS)
 
 

@@ -30,6 +30,7 @@ from mll_flower.grids.absences import Absence
 from mll_flower.models.corrections import half
 from mll_flower.models.layout import Flat
 from mll_flower.results import files
+from mll_flower.results.events import ABSENT, HUBS, EventWriter, rounded
 from mll_flower.results.output_folder import claim_output, new_output, remove_end
 from mll_flower.results.progress import ProgressWriter
 from mll_flower.strategies.reports import Absent, RoundReport
@@ -93,6 +94,7 @@ class Recorder:
         self.absences: list[dict[str, Any]] = []
         self.evaluations: list[dict[str, Any]] = []
         self.hub_models: list[dict[str, Any]] = []
+        self.hub_evaluations: list[dict[str, Any]] = []
         self.bytes = 0
         self.rounds_done = 0
         self._started = time.monotonic()
@@ -127,6 +129,7 @@ class Recorder:
                 )
         self.steps = np.array(state["steps"], dtype=np.int64)
         self.absences, self.evaluations = state["absences"], state["evaluations"]
+        self.hub_evaluations = state.get("hub_evaluations", [])  # older checkpoints have none
         self.bytes, self._earlier_seconds = state["bytes"], state["seconds"]
         folder = Path(source) if Path(source).is_dir() else Path(source).parent
         if not (folder / files.ROWS).is_file():
@@ -148,6 +151,7 @@ class Recorder:
             "steps": self.steps.tolist(),
             "absences": self.absences,
             "evaluations": self.evaluations,
+            "hub_evaluations": self.hub_evaluations,
             "bytes": self.bytes,
             "seconds": self._seconds(),
             "rows": self._rows,
@@ -163,12 +167,16 @@ class Recorder:
         files.write_json(self.output / files.CONFIG, config)
         files.write_json(self.output / files.UNFINISHED, self._report(steps_known=False))
         self._progress = ProgressWriter(self.output, self.schedule[-1].slot, self.lines)
+        self._events = EventWriter(self.output)
+        for kind, earlier in ((ABSENT, self.absences), (HUBS, self.hub_evaluations)):
+            for event in earlier:
+                self._events.write(kind, event)
         self._file = (self.output / files.ROWS).open("w", newline="")
         self._writer = csv.DictWriter(self._file, files.columns(self.metric))
         self._writer.writeheader()
         self._writer.writerows(self._earlier_rows)
         # Opening the file has emptied it; a run resumed in its own folder had these rows there.
-        self._file.flush()
+        self._flush()
         self._rows = len(self._earlier_rows)
         self._started = time.monotonic()
 
@@ -291,6 +299,14 @@ class Recorder:
         measured = {"hub": hub, "test_loss": test_loss, self.metric: metric, "rows": rows}
         self.hub_models.append(measured)
 
+    def evaluation_of_hubs(self, metrics: Sequence[float]) -> None:
+        """Record the metric of each hub's own model, at the newest evaluation."""
+        newest = self.evaluations[-1]
+        at = {"slot": newest["slot"], "round": newest["round"]}
+        self.hub_evaluations.append({**at, self.metric: rounded(metrics)})
+        self._events.write(HUBS, self.hub_evaluations[-1])
+        self._flush()
+
     def announce_evaluation(self) -> None:
         """Call the hooks with the newest evaluation."""
         for hook in self.on_evaluation:
@@ -310,6 +326,7 @@ class Recorder:
     def _end(self, model: Flat, name: str) -> None:
         assert self._file is not None
         self._file.close()
+        self._events.close()
         try:
             save_file(
                 self.engine.layout.arrays(model),
@@ -355,6 +372,7 @@ class Recorder:
             },
             "labels": self._labels,
             "hub_models": self.hub_models,
+            "hub_evaluations": self.hub_evaluations,
             "evaluations": self.evaluations,
             "workers": [
                 {
@@ -385,9 +403,9 @@ class Recorder:
         self._rows += 1
 
     def _record_absence(self, number: int, hub: int, worker: int, cause: Absence, why: str) -> None:
-        self.absences.append(
-            {"round": number, "hub": hub, "worker": worker, "cause": str(cause), "why": why}
-        )
+        absence = {"round": number, "hub": hub, "worker": worker, "cause": str(cause), "why": why}
+        self.absences.append(absence)
+        self._events.write(ABSENT, absence)
 
     def _seconds(self) -> float:
         return self._earlier_seconds + time.monotonic() - self._started
@@ -400,4 +418,5 @@ class Recorder:
 
     def _flush(self) -> None:
         if self._file is not None and not self._file.closed:
+            self._events.flush()
             self._file.flush()

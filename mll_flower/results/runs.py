@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from mll_flower.algorithm.network import HubNetwork
 from mll_flower.results import files
+from mll_flower.results.events import add_events, parse_events
 from mll_flower.tasks.metrics import LOWER_IS_BETTER
 
 FloatArray = NDArray[np.float64]
@@ -137,6 +138,18 @@ class Run:
         """Whether the last training loss is not finite."""
         return bool(self.evaluations) and not math.isfinite(self.final("loss"))
 
+    @property
+    def hub_evaluations(self) -> list[dict[str, Any]]:
+        """Slot, round and the metric of each hub's own model, oldest first; the last at the end."""
+        if self.result is None:
+            return []
+        found = list(self.result.get("hub_evaluations") or [])
+        models = self.result.get("hub_models")
+        if models and self.evaluations:
+            last = {key: self.evaluations[-1][key] for key in ("slot", "round")}
+            found.append({**last, self.metric: [hub[self.metric] for hub in models]})
+        return found
+
     @cached_property
     def network(self) -> HubNetwork:
         """The network of the run, with the weights that were used."""
@@ -234,9 +247,21 @@ def load_run(path: str | Path) -> Run:
         evaluations = result["evaluations"]
     elif unfinished is not None:
         # It is as old as the start of the run, unless the run could write it when it stopped.
-        result = {**unfinished, "evaluations": evaluations}
-        result["summary"] = _summary(evaluations, hub_rows)
+        result = unfinished_result(unfinished, evaluations, hub_rows, _read_events(path))
     return Run(path, config, evaluations, hub_rows, result, finished, metric)
+
+
+def unfinished_result(
+    start: dict[str, Any],
+    evaluations: list[dict[str, Any]],
+    hub_rows: list[HubRow],
+    events: list[dict[str, Any]],
+) -> dict[str, Any]:
+    """Return what is known of a run that has not finished: what it wrote at its start, brought up
+    to date by its rows and its events."""
+    result = {**start, "evaluations": evaluations, "summary": _summary(evaluations, hub_rows)}
+    add_events(result, events)
+    return result
 
 
 def load_runs(paths: Sequence[str | Path]) -> list[Run]:
@@ -259,6 +284,13 @@ def labels_for(runs: Sequence[Run], labels: Sequence[str] = ()) -> list[str]:
 def shared_y_label(runs: Sequence[Run], y: str) -> str:
     """Return the label of a y axis on which several runs are drawn."""
     return " or ".join(dict.fromkeys(run.y_label(y) for run in runs)) or Y_AXES[y]
+
+
+def _read_events(path: Path) -> list[dict[str, Any]]:
+    try:
+        return parse_events((path / files.EVENTS).read_bytes().splitlines())
+    except OSError:
+        return []
 
 
 def _read_json(path: Path) -> dict[str, Any]:

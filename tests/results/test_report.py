@@ -163,7 +163,8 @@ def test_runs_that_have_not_finished_or_have_diverged_say_so(tmp_path: Path) -> 
 def test_long_values_of_the_config_have_a_row_of_their_own(tmp_path: Path) -> None:
     rates = ",".join(["0.5"] * 60)
     page = render_report(load_run(write_run(tmp_path / "a", rates=rates)))
-    assert f'<div class="long"><dt>rates</dt><dd>{rates}</dd></div>' in page
+    shown = rates.replace(",", ",<wbr>")  # where a line may break
+    assert f'<div class="long"><dt>rates</dt><dd>{shown}</dd></div>' in page
     assert "<div><dt>tau</dt>" in page
 
 
@@ -205,7 +206,8 @@ def test_the_page_of_a_real_run(browser: Browser, real_run: Path) -> None:
     run = load_run(real_run)
     open_page(browser, page)
     assert browser.errors == []
-    assert browser.requests == [page.as_uri()]
+    # The maps of labels are images that the page itself has drawn.
+    assert [r for r in browser.requests if not r.startswith("data:")] == [page.as_uri()]
     assert browser.evaluate("document.querySelectorAll('.hub').length") == 3
     assert browser.evaluate("document.querySelectorAll('.edge').length") == 3
     assert browser.evaluate("document.querySelectorAll('.worker').length") == 12
@@ -217,6 +219,31 @@ def test_the_page_of_a_real_run(browser: Browser, real_run: Path) -> None:
     last = run.end["workers"][-1]
     browser.wait_for("document.getElementById('workers-legend').textContent.includes('worker 11')")
     assert f"{last['steps']} steps" in text_of(browser, "workers-legend")
+
+
+@with_browser
+def test_labels_and_the_accuracy_of_each_hub(browser: Browser, real_run: Path) -> None:
+    run = load_run(real_run)
+    open_page(browser, write_report(real_run))
+    assert [e["slot"] for e in run.hub_evaluations] == [16, 32, 48, 64]
+    assert browser.evaluate("document.querySelectorAll('#hub-accuracy .curve').length") == 3
+    value = run.hub_evaluations[-1]["accuracy"][2]
+    assert f"hub 2 {value:.4g}" in text_of(browser, "hub-accuracy-legend")
+    counts = run.end["labels"]["workers"][4]
+    for key, rows in (("hubs", 3), ("workers", 12)):
+        size = f"document.querySelector('#labels-{key} image').getAttribute('href').length"
+        assert browser.evaluate(size) > 50
+        assert browser.evaluate(f"data.labels['{key}'].length") == rows
+    browser.evaluate("document.getElementById('labels-workers').focus()")
+    for _ in range(5):
+        browser.press("ArrowDown")
+    assert text_of(browser, "labels-workers-legend").startswith(
+        f"worker 4 of hub 1: label 0, {counts[0]} of {sum(counts)} rows"
+    )
+    page = (real_run / "report.html").read_text()
+    cells = [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in re.findall("<tr>(.*?)</tr>", page)]
+    assert ["4", "1", *map(str, counts)] in cells
+    assert browser.errors == []
 
 
 @with_browser

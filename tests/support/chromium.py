@@ -112,12 +112,13 @@ class Browser:
         features = [{"name": "prefers-color-scheme", "value": value}]
         self._call("Emulation.setEmulatedMedia", features=features)
 
-    def open(self, page: Path) -> None:
-        """Open an HTML file and wait until it is loaded."""
+    def open(self, page: Path | str) -> None:
+        """Open an HTML file, or an address, and wait until it is loaded."""
         self.errors.clear()
         self.requests.clear()
         self._loaded = False
-        self._call("Page.navigate", url=page.absolute().as_uri())
+        url = page if isinstance(page, str) else page.absolute().as_uri()
+        self._call("Page.navigate", url=url)
         end = time.monotonic() + TIMEOUT
         while not self._loaded:
             assert time.monotonic() < end, f"{page} did not load"
@@ -151,16 +152,16 @@ class Browser:
 
     def press(self, name: str) -> None:
         """Press and release a key."""
-        codes = {"Tab": 9, "ArrowLeft": 37, "ArrowRight": 39, "Home": 36, " ": 32}
+        codes = {"Tab": 9, "ArrowLeft": 37, "ArrowRight": 39, "ArrowDown": 40, "Home": 36, " ": 32}
         values = {"key": name, "windowsVirtualKeyCode": codes[name]}
         if name == " ":
             values["text"] = " "
         self._call("Input.dispatchKeyEvent", type="keyDown", **values)
         self._call("Input.dispatchKeyEvent", type="keyUp", **values)
 
-    def screenshot(self, path: Path) -> None:
-        """Write a PNG of the whole page."""
-        answer = self._call("Page.captureScreenshot", captureBeyondViewport=True)
+    def screenshot(self, path: Path, whole: bool = True) -> None:
+        """Write a PNG of the whole page, or of what the window shows."""
+        answer = self._call("Page.captureScreenshot", captureBeyondViewport=whole)
         path.write_bytes(base64.b64decode(answer["data"]))
 
     def _call(self, method: str, session: str | None = "", **params: Any) -> dict[str, Any]:

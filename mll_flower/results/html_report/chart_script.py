@@ -1,18 +1,18 @@
-"""The first part of the report's script: its data, SVG helpers, curves and bars.
+"""The first part of the script of the report and of the live page: SVG helpers, curves and bars.
 
 The JavaScript is text in a Python module, so that it is packaged wherever the library is.
-`graph_script` is the second part; the page joins them into one script.
+`labels_script` and `graph_script` are the other parts; a page joins them into one script, and
+calls ``show`` with its data: the report once, the live page whenever it has news.
 """
 
 CHART_SCRIPT = r"""
 "use strict";
-const data = JSON.parse(document.getElementById("data").textContent);
-const frames = data.frames, evaluations = data.evaluations, last = frames.slot.length - 1;
+// What is shown: see `payload` in Python for its keys.
+let data = null;
 const byId = (id) => document.getElementById(id);
-// What is shown: a frame of the graph, the timer while it plays, the x axis of the curves.
-const state = { frame: last, timer: 0, axis: "slot" };
-// What is drawn again when the width of the page changes.
-const redraws = [];
+// A frame of the graph, the timer while it plays, the x axis of the curves.
+const state = { frame: 0, timer: 0, axis: "slot" };
+const lastFrame = () => (data.frames ? data.frames.round.length - 1 : 0);
 
 function svg(tag, attributes, parent, text) {
   const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
@@ -31,7 +31,7 @@ function format(value) {
   if (value === null || value === undefined) return "not finite";
   const size = Math.abs(value);
   if (Number.isInteger(value) && size < 1e5) return String(value);
-  if (size >= 1e15) return value.toExponential(3);
+  if (size >= 1e15) return (+value.toPrecision(4)).toExponential();
   for (const [unit, name] of [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e4, "k"]])
     if (size >= unit) return String(+(value / (name === "k" ? 1e3 : unit)).toPrecision(4)) + name;
   return size && size < 1e-4 ? value.toExponential(2) : String(+value.toPrecision(4));
@@ -86,88 +86,121 @@ function pointerX(event, plot) {
   return (event.clientX - plot.root.getBoundingClientRect().left) * scale;
 }
 
-const AXES = { slot: "slot", round: "round", bytes: "bytes sent", seconds: "seconds" };
+const AXES = { slot: "slot", round: "round", steps: "gradient steps", bytes: "bytes sent",
+  seconds: "seconds" };
+
+// The series of a chart, each with its x and y. A chart per hub takes them from a table with a
+// row per point and a column per hub; any other chart names the columns, and a series may have
+// columns of its own.
+function seriesOf(chart) {
+  const columns = data[chart.columns];
+  if (chart.perHub)
+    return data.names.map((name, d) => ({ name, colour: data.colours.hubs[d],
+      x: columns[state.axis], y: columns[chart.perHub].map((row) => row[d]) }));
+  return chart.series.map((s) => {
+    const own = s.columns ? data[s.columns] : columns;
+    return { ...s, x: own[state.axis], y: own[s.key] };
+  });
+}
+// The index of the number in a sorted array that is closest to a value.
+function nearest(xs, value) {
+  let low = 0, high = xs.length - 1;
+  if (value >= xs[high]) return high;
+  while (high - low > 1) {
+    const middle = (low + high) >> 1;
+    if (xs[middle] < value) low = middle; else high = middle;
+  }
+  return Math.abs(xs[high] - value) < Math.abs(xs[low] - value) ? high : low;
+}
 
 // Curves over a common x axis. The legend shows the values at the point that pointer or arrow
 // keys have selected; without a selection, those at the frame of the graph.
-function curves(id, columns, series, fromZero) {
+function curves(id) {
   const box = byId(id), legend = byId(id + "-legend");
-  if (!columns.slot.length) {
-    html("li", "No evaluation was recorded.", legend);
-    return { draw() {}, updateLegend() {} };
-  }
-  let selected = -1, plot, line;
-  const nearest = (value) => {
-    const xs = columns[state.axis];
-    let best = 0;
-    xs.forEach((x, i) => { if (Math.abs(x - value) < Math.abs(xs[best] - value)) best = i; });
-    return best;
-  };
-  const shownPoint = () => selected >= 0 ? selected : nearest(frames[state.axis][state.frame]);
+  let selected = null, plot, line, series = [], longest, range;
+  const shownValue = () => selected ??
+    (data.frames?.[state.axis] ? data.frames[state.axis][state.frame] : Infinity);
   function updateLegend() {
-    const xs = columns[state.axis], i = shownPoint();
+    if (!series.length) return;
+    const value = shownValue(), own = longest.x[nearest(longest.x, value)];
+    const valueOf = (s) => s.y[nearest(s.x, value)];
     legend.textContent = "";
-    html("li", `${AXES[state.axis]} ${format(xs[i])}`, legend);
+    html("li", `${AXES[state.axis]} ${format(own)}`, legend);
     let shown = series;
     if (series.length > 24)
-      shown = [...series].sort((a, b) => (b.y[i] ?? Infinity) - (a.y[i] ?? Infinity)).slice(0, 8);
+      shown = [...series].sort((a, b) => (valueOf(b) ?? Infinity) - (valueOf(a) ?? Infinity))
+        .slice(0, 8);
     for (const s of shown) {
       const item = html("li", undefined, legend);
       html("i", "", item).style.background = s.colour;
-      html("span", `${s.name} ${format(s.y[i])}`, item);
+      html("span", `${s.name} ${format(valueOf(s))}`, item);
     }
     if (shown !== series) html("li", "(the eight largest)", legend);
-    line.setAttribute("x1", plot.px(xs[i])); line.setAttribute("x2", plot.px(xs[i]));
-    line.setAttribute("class", selected >= 0 ? "cursor" : "frame");
+    line.setAttribute("x1", plot.px(own)); line.setAttribute("x2", plot.px(own));
+    line.setAttribute("class", selected !== null ? "cursor" : "frame");
   }
   function draw() {
-    const xs = columns[state.axis];
-    const x = [Math.min(...xs), Math.max(...xs)];
-    plot = panel(box, x, extent(series.flatMap((s) => s.y), fromZero), AXES[state.axis]);
+    const chart = data.charts.find((c) => c.id === id);
+    series = chart ? seriesOf(chart).filter((s) => s.x.length) : [];
+    const section = box.closest("section");
+    section.hidden = !chart;
+    if (!chart) return;
+    section.querySelector("h2").textContent = chart.title;
+    if (!series.length) {
+      legend.textContent = box.textContent = "";
+      html("li", chart.empty, legend);
+      return;
+    }
+    longest = series.reduce((a, b) => (b.x.length > a.x.length ? b : a));
+    range = [Infinity, -Infinity];
+    for (const s of series)
+      range = [Math.min(range[0], s.x[0]), Math.max(range[1], s.x[s.x.length - 1])];
+    plot = panel(box, range, extent(series.flatMap((s) => s.y), chart.fromZero), AXES[state.axis]);
     for (const s of series) {
       // A line through the finite values; it breaks where a value is not finite.
       let path = "", pen = "M", isolated = true;
       s.y.forEach((v, i) => {
-        if (v === null) { pen = "M"; return; }
+        if (v === null) { if (!chart.gaps) pen = "M"; return; }
         isolated = isolated && pen === "M";
-        path += `${pen}${plot.px(xs[i]).toFixed(1)} ${plot.py(v).toFixed(1)}`;
+        path += `${pen}${plot.px(s.x[i]).toFixed(1)} ${plot.py(v).toFixed(1)}`;
         pen = "L";
       });
       const style = { class: "curve", stroke: s.colour, "stroke-dasharray": s.dash || "none" };
       svg("path", { ...style, d: path }, plot.root);
       s.y.forEach((v, i) => {
-        if (v === null)
-          cross(plot.root, plot.px(xs[i]), plot.bottom);
-        else if (isolated || s.y.length < 40)
-          svg("circle", { cx: plot.px(xs[i]), cy: plot.py(v), r: 2.5, fill: s.colour }, plot.root);
+        if (v === null) {
+          // Where a value may be missing, that is no sign of a run that diverges.
+          if (!chart.gaps) cross(plot.root, plot.px(s.x[i]), plot.bottom);
+        } else if (isolated || (s.y.length < 40 && series.length < 9))
+          svg("circle", { cx: plot.px(s.x[i]), cy: plot.py(v), r: 2.5, fill: s.colour }, plot.root);
       });
     }
     line = svg("line", { y1: plot.top, y2: plot.bottom }, plot.root);
     updateLegend();
   }
+  const select = (value) => { selected = value; updateLegend(); };
   box.addEventListener("pointermove", (event) => {
+    if (!series.length) return;
     const share = (pointerX(event, plot) - plot.left) / (plot.right - plot.left);
-    const xs = columns[state.axis];
-    selected = nearest(xs[0] + share * (xs[xs.length - 1] - xs[0]));
-    updateLegend();
+    const value = range[0] + share * (range[1] - range[0]);
+    select(longest.x[nearest(longest.x, value)]);
   });
-  const deselect = () => { selected = -1; updateLegend(); };
-  box.addEventListener("pointerleave", deselect);
-  box.addEventListener("blur", deselect);
+  box.addEventListener("pointerleave", () => select(null));
+  box.addEventListener("blur", () => select(null));
   box.addEventListener("keydown", (event) => {
     const move = { ArrowLeft: -1, ArrowRight: 1, Home: -1e9, End: 1e9 }[event.key];
-    if (!move) return;
+    if (!move || !series.length) return;
     event.preventDefault();
-    selected = Math.min(Math.max(shownPoint() + move, 0), columns[state.axis].length - 1);
-    updateLegend();
+    const xs = longest.x, at = nearest(xs, shownValue()) + move;
+    select(xs[Math.min(Math.max(at, 0), xs.length - 1)]);
   });
-  redraws.push(draw);
   return { draw, updateLegend };
 }
 
 // One bar per worker: the steps that it took, a line at the steps that were expected.
 function bars(id) {
-  const box = byId(id), legend = byId(id + "-legend"), workers = data.workers;
+  const box = byId(id), legend = byId(id + "-legend");
+  let workers = [];
   const describe = (w) => { legend.firstChild.textContent = w
     ? `worker ${w.worker} of hub ${w.hub}: rate ${format(w.rate)}, ` +
       `${w.steps ?? "unknown"} steps, ${format(w.expected)} expected` +
@@ -175,6 +208,11 @@ function bars(id) {
     : "Bars: steps taken, coloured by hub. Lines: steps expected. Crosses: absences."; };
   let selected = -1, barWidth = 1, plot;
   function draw() {
+    workers = data.workers;
+    // While a run goes on, only its hubs' steps are known.
+    const hidden = Boolean(data.live) && !workers.some((w) => w.steps !== null);
+    box.closest("section").hidden = hidden;
+    if (hidden) return;
     const most = Math.max(1, ...workers.map((w) => Math.max(w.steps, w.expected)));
     plot = panel(box, [0, workers.length], [0, most * 1.1], "");
     barWidth = plot.px(1) - plot.px(0);
@@ -198,21 +236,21 @@ function bars(id) {
       const at = { x: middle, y: plot.bottom + 18, "text-anchor": "middle" };
       svg("text", at, plot.root, `hub ${w.hub}`);
     });
-    describe();
+    describe(workers[selected]);
   }
   html("li", "", legend);
+  const select = (worker) => { selected = worker; describe(workers[worker]); };
   box.addEventListener("pointermove", (event) => {
-    describe(workers[Math.floor((pointerX(event, plot) - plot.left) / barWidth)]);
+    select(Math.floor((pointerX(event, plot) - plot.left) / barWidth));
   });
-  box.addEventListener("pointerleave", () => describe());
+  box.addEventListener("pointerleave", () => select(-1));
+  box.addEventListener("blur", () => select(-1));
   box.addEventListener("keydown", (event) => {
     const move = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
     if (!move) return;
     event.preventDefault();
-    selected = Math.min(Math.max(selected + move, 0), workers.length - 1);
-    describe(workers[selected]);
+    select(Math.min(Math.max(selected + move, 0), workers.length - 1));
   });
-  redraws.push(draw);
-  draw();
+  return { draw, updateLegend() {} };
 }
 """

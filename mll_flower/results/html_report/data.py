@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import networkx as nx
@@ -24,40 +24,127 @@ POINTS = 1000
 """Largest number of evaluations that a curve is drawn through."""
 
 
+Pick = Callable[[int, int], Sequence[int]]
+"""Chooses at most so many (the second argument) of the indices below a number (the first)."""
+
+
+def evenly_spaced(number: int, most: int) -> Sequence[int]:
+    """Return at most ``most`` of the indices below ``number``, with the first and the last."""
+    if number <= most:
+        return range(number)
+    return sorted({round(float(i)) for i in np.linspace(0, number - 1, most)})
+
+
 def payload(run: Run) -> dict[str, Any]:
     """Return everything about a run that the script draws; None for values that are not finite."""
+    workers = [
+        {**worker, "expected": expected}
+        for worker, expected in zip(run.end["workers"], run.expected_steps().tolist(), strict=True)
+    ]
+    return {**network_data(run), **finite({"workers": workers}), **curves_data(run)}
+
+
+def network_data(run: Run) -> dict[str, Any]:
+    """Return what stays as it is while a run goes on: the hubs, their graph, the labels."""
     network, end = run.network, run.end
     matrix = end["network"]["H"]
-    keys = ("slot", "round", "steps", "bytes", "seconds", "loss", "test_loss")
-    picked = [run.evaluations[i] for i in evenly_spaced(len(run.evaluations), POINTS)]
     data = {
-        "colours": {
-            **dict(zip(("loss", "test_loss", "accuracy"), PALETTE, strict=False)),
-            "hubs": colours(network.hubs),
-        },
+        "names": [f"hub {d}" for d in range(network.hubs)],
+        "short": [str(d) for d in range(network.hubs)],
+        "colours": {"hubs": colours(network.hubs)},
         "positions": positions(network.graph),
         "edges": [[i, j, matrix[i][j], matrix[j][i]] for i, j in end["network"]["edges"]],
         "shares": network.b.tolist(),
-        "evaluations": {
-            **{key: [e[key] for e in picked] for key in keys},
-            "accuracy": [e[run.metric] for e in picked],
-        },
-        "metric": run.metric,
-        "frames": frames(run),
-        "workers": [
-            {**worker, "expected": expected}
-            for worker, expected in zip(end["workers"], run.expected_steps().tolist(), strict=True)
-        ],
+        "labels": end.get("labels"),
     }
-    cleaned: dict[str, Any] = _finite(data)
+    cleaned: dict[str, Any] = finite(data)
     return cleaned
 
 
-def frames(run: Run) -> dict[str, Any]:
+def curves_data(
+    run: Run, most_frames: int = FRAMES, most_points: int = POINTS, pick: Pick = evenly_spaced
+) -> dict[str, Any]:
+    """Return what grows while a run goes on: its rounds and its evaluations.
+
+    Parameters
+    ----------
+    run : Run
+        The run.
+    most_frames, most_points : int
+        Largest number of rounds, and of evaluations.
+    pick : callable
+        Chooses those that are shown if there are more.
+    """
+    data = {
+        "evaluations": evaluation_columns(run, most_points, pick),
+        "hub_evaluations": _hub_evaluations(run),
+        "charts": charts(run),
+        "frames": frames(run, most_frames, pick),
+    }
+    cleaned: dict[str, Any] = finite(data)
+    return cleaned
+
+
+def evaluation_columns(run: Run, most: int = POINTS, pick: Pick = evenly_spaced) -> dict[str, Any]:
+    """Return the evaluations of a run as columns; ``accuracy`` is its metric, whatever that is."""
+    keys = ("slot", "round", "steps", "bytes", "seconds", "loss", "test_loss")
+    picked = [run.evaluations[i] for i in pick(len(run.evaluations), most)]
+    return {
+        **{key: [e[key] for e in picked] for key in keys},
+        "accuracy": [e[run.metric] for e in picked],
+    }
+
+
+def charts(run: Run) -> list[dict[str, Any]]:
+    """Return the charts of a run: which columns of the data each shows."""
+    of_metric = f"{run.metric[:1].upper()}{run.metric[1:]} of"
+    lines = [
+        {"name": "training loss", "key": "loss", "colour": PALETTE[0]},
+        {"name": "test loss", "key": "test_loss", "colour": PALETTE[1], "dash": "5 3"},
+    ]
+    metric = [{"name": run.metric, "key": "accuracy", "colour": PALETTE[2]}]
+    averaged = {"columns": "evaluations", "empty": "No evaluation was recorded."}
+    found: list[dict[str, Any]] = [
+        {"id": "loss", "title": "Loss of the averaged model", "series": lines, **averaged},
+        {"id": "accuracy", "title": f"{of_metric} the averaged model", "series": metric} | averaged,
+        {
+            "id": "disagreement",
+            "title": "Hub disagreement",
+            "columns": "frames",
+            "perHub": "distance",
+            "fromZero": True,
+            "empty": "No round was recorded.",
+        },
+    ]
+    if run.hub_evaluations:
+        found.append(
+            {
+                "id": "hub-accuracy",
+                "title": f"{of_metric} each hub's own model",
+                "columns": "hub_evaluations",
+                "perHub": "accuracy",
+                "empty": "No hub's model was evaluated.",
+            }
+        )
+    return found
+
+
+def _hub_evaluations(run: Run) -> dict[str, Any]:
+    """Return the evaluations of the hubs' own models as columns, with one metric per hub."""
+    keys = ("slot", "round", "steps", "bytes", "seconds")
+    at = {e["slot"]: e for e in run.evaluations}
+    known = [e for e in run.hub_evaluations if e["slot"] in at]
+    return {
+        **{key: [at[e["slot"]][key] for e in known] for key in keys},
+        "accuracy": [e[run.metric] for e in known],
+    }
+
+
+def frames(run: Run, most: int = FRAMES, pick: Pick = evenly_spaced) -> dict[str, Any]:
     """Return the hubs' rounds as columns, one entry per frame of the page.
 
     A frame is a recorded round; the first frame is the start of the run. In a run with more
-    than `FRAMES` recorded rounds, a frame also shows the absences and mixings of the rounds that
+    than ``most`` recorded rounds, a frame also shows the absences and mixings of the rounds that
     are left out just before it.
     """
     hubs, q = run.network.hubs, int(run.config["q"])
@@ -65,11 +152,12 @@ def frames(run: Run) -> dict[str, Any]:
     for row in run.hub_rows:
         by_round.setdefault(row.round, []).append(row)
     numbers = sorted(by_round)
-    chosen = [numbers[i] for i in evenly_spaced(len(numbers), FRAMES)]
+    chosen = [numbers[i] for i in pick(len(numbers), most)]
     # All hubs start from the same model, so that every distance is 0.
     columns: dict[str, list[Any]] = {
         "slot": [0],
         "round": [0],
+        "steps": [0],
         "bytes": [0],
         "seconds": [run.evaluations[0]["seconds"] if run.evaluations else 0.0],
         "mixed": [False],
@@ -82,7 +170,7 @@ def frames(run: Run) -> dict[str, Any]:
         frame = bisect_left(chosen, absence["round"])
         if frame < len(chosen):
             absent[frame].add(absence["worker"])
-    before = 0
+    before, taken = 0, _steps_by_round(run.hub_rows)
     for number, absent_workers in zip(chosen, absent, strict=True):
         rows = by_round[number]
         distance, loss = [math.nan] * hubs, [math.nan] * hubs
@@ -90,6 +178,7 @@ def frames(run: Run) -> dict[str, Any]:
             distance[row.hub], loss[row.hub] = row.distance, row.loss
         columns["slot"].append(max(row.slot for row in rows))
         columns["round"].append(number)
+        columns["steps"].append(taken[number])
         columns["bytes"].append(rows[-1].bytes)
         columns["seconds"].append(rows[-1].seconds)
         columns["mixed"].append(hubs > 1 and number // q > before // q)
@@ -111,19 +200,21 @@ def positions(graph: nx.Graph[int]) -> list[list[float]]:
     return rounded
 
 
-def evenly_spaced(number: int, most: int) -> Sequence[int]:
-    """Return at most ``most`` of the indices below ``number``, with the first and the last."""
-    if number <= most:
-        return range(number)
-    return sorted({round(float(i)) for i in np.linspace(0, number - 1, most)})
+def _steps_by_round(rows: Sequence[HubRow]) -> dict[int, int]:
+    """Return the steps of all workers up to each recorded round."""
+    total, found = 0, {}
+    for row in rows:
+        total += row.steps
+        found[row.round] = total
+    return found
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
     """Round floats to seven digits; JSON has no NaN and no infinity, so these become None."""
     if isinstance(value, dict):
-        return {key: _finite(part) for key, part in value.items()}
+        return {key: finite(part) for key, part in value.items()}
     if isinstance(value, list):
-        return [_finite(part) for part in value]
+        return [finite(part) for part in value]
     if isinstance(value, float):
         return float(f"{value:.7g}") if math.isfinite(value) else None
     return value

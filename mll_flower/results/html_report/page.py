@@ -7,12 +7,16 @@ from html import escape
 from pathlib import Path
 
 from mll_flower.results import files
-from mll_flower.results.html_report import sections
+from mll_flower.results.html_report import blocks, sections
 from mll_flower.results.html_report.chart_script import CHART_SCRIPT
 from mll_flower.results.html_report.data import payload
-from mll_flower.results.html_report.graph_script import GRAPH_SCRIPT
+from mll_flower.results.html_report.graph_script import GRAPH_SCRIPT, SHOW_EMBEDDED
+from mll_flower.results.html_report.labels_script import LABELS_SCRIPT
 from mll_flower.results.html_report.style_sheet import STYLE_SHEET
 from mll_flower.results.runs import Run, load_run
+
+# Charts that take the whole width: a curve per hub needs room.
+_WIDE = ("disagreement", "hub-accuracy")
 
 # The page needs nothing from elsewhere, and its policy has the browser refuse to load anything.
 _PAGE = """<!doctype html>
@@ -33,37 +37,19 @@ script-src 'unsafe-inline'; img-src data:">
 {notice}{headline}
 </header>
 <main>
-<section class="full" aria-labelledby="h-graph">
-<h2 id="h-graph">The hubs over time</h2>
-<p class="hint">Colour of a hub: distance of its average from the averaged model, before mixing. \
-Dots: its workers, fainter for a lower rate, red when absent. Width of an edge: its weight in H.\
-</p>
-<div id="graph"></div>
-<p id="moment" aria-live="off"></p>
-<div class="controls">
-<button id="play" type="button">Play</button>
-<input id="time" type="range" min="0" max="0" value="0" step="1" aria-label="recorded round">
-</div>
-<div class="scale"><span>0</span><span id="scale"></span><span id="scale-top"></span></div>
-{thinned}
-</section>
-<div class="full controls"><label for="axis">Draw curves over</label>
-<select id="axis"><option value="slot">slots</option><option value="round">rounds</option>\
-<option value="bytes">bytes sent</option><option value="seconds">seconds</option></select></div>
+{graph}
+{axis}
 {charts}
-<section class="full" aria-labelledby="h-workers">
-<h2 id="h-workers">Workers: rates and steps</h2>
-<ul class="legend" id="workers-legend" aria-live="polite"></ul>
-<div id="workers" tabindex="0" role="group" \
-aria-label="Steps of each worker; the arrow keys go from one to the next"></div>
-</section>
+{workers_chart}
+{labels_charts}
 <section class="full" aria-labelledby="h-absences"><h2 id="h-absences">Absences</h2>\
 {absences}</section>
 <section class="full" aria-labelledby="h-theory"><h2 id="h-theory">\
 What the theory says about this network</h2>{theory}</section>
 <section class="full" aria-labelledby="h-tables"><h2 id="h-tables">Tables</h2>
 <details><summary>Evaluations</summary>{evaluations}</details>
-<details><summary>Workers</summary>{workers}</details></section>
+<details><summary>Workers</summary>{workers}</details>
+{labels}</section>
 <section class="full" aria-labelledby="h-config"><h2 id="h-config">Data and config</h2>
 <p><strong>Data:</strong> {data_label}</p>{config}</section>
 </main>
@@ -74,14 +60,6 @@ This page loads nothing from elsewhere.</footer>
 <script>{script}</script>
 </body>
 </html>
-"""
-
-_CHART = """<section class="{kind}" aria-labelledby="h-{id}">
-<h2 id="h-{id}">{title}</h2>
-<ul class="legend" id="{id}-legend" aria-live="polite"></ul>
-<div id="{id}" tabindex="0" role="group" \
-aria-label="{title}; the arrow keys go from value to value"></div>
-</section>
 """
 
 
@@ -97,28 +75,30 @@ def render_report(run: Run) -> str:
     data = payload(run)
     shown, recorded = len(data["frames"]["slot"]) - 1, data["frames"]["recorded"]
     thinning_note = f'<p class="hint">Shows {shown} of {recorded} recorded rounds.</p>'
-    charts = (
-        ("loss", "Loss of the averaged model", ""),
-        ("accuracy", f"{run.metric[:1].upper()}{run.metric[1:]} of the averaged model", ""),
-        ("disagreement", "Hub disagreement", "full"),
-    )
+    charts = [blocks.curves(c["id"], c["title"], c["id"] in _WIDE) for c in data["charts"]]
     subtitle = (
         f"{config['preset']}: {config['model']} on {run.end['data']}; {network.hubs} hubs "
         f"({config['graph']}), {network.workers} workers, tau = {config['tau']}, q = {config['q']}"
     )
     return _PAGE.format(
         style=STYLE_SHEET,
-        script=CHART_SCRIPT + GRAPH_SCRIPT,
+        script=CHART_SCRIPT + LABELS_SCRIPT + GRAPH_SCRIPT + SHOW_EMBEDDED,
         # Escaped, as "</script>" in a name would end the element that holds the data.
         payload=json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c"),
         title=escape(run.name),
         subtitle=escape(subtitle),
         data_label=escape(str(run.end["data"])),
-        thinned=thinning_note if shown < recorded else "",
-        charts="".join(_CHART.format(id=i, title=t, kind=k) for i, t, k in charts),
+        graph=blocks.GRAPH.format(
+            hint=blocks.DISTANCE_HINT, note=thinning_note if shown < recorded else ""
+        ),
+        axis=blocks.axis_choice(),
+        charts="".join(charts),
+        workers_chart=blocks.WORKERS,
+        labels_charts=blocks.LABELS if data["labels"] else "",
         notice=sections.notice(run),
         headline=sections.headline(run),
         workers=sections.workers(run),
+        labels=sections.labels(run),
         absences=sections.absences(run),
         theory=sections.theory(run),
         evaluations=sections.evaluations(run),

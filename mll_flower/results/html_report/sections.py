@@ -23,6 +23,9 @@ from mll_flower.results.runs import Run
 ROWS = 200
 """Largest number of rows of a table."""
 
+LABELS = 20
+"""Largest number of labels that have a column each."""
+
 
 LONG = ' class="long"'
 
@@ -61,21 +64,34 @@ def facts(pairs: Iterable[tuple[str, str]], kind: str = "facts") -> str:
     """Return a list of names and values; long values, such as 60 rates, get a row of their own."""
     inner = "".join(
         f"<div{LONG if len(value) > 40 else ''}><dt>{escape(name)}</dt>"
-        f"<dd>{escape(value)}</dd></div>"
+        # A long list breaks after its commas, not within a number.
+        f"<dd>{escape(value).replace(',', ',<wbr>')}</dd></div>"
         for name, value in pairs
     )
     return f'<dl class="{kind}">{inner}</dl>'
 
 
-def headline(run: Run) -> str:
-    """Return the numbers that a reader looks for first."""
+def headline(run: Run, rate: float | None = None) -> str:
+    """Return the numbers that a reader looks for first.
+
+    Parameters
+    ----------
+    run : Run
+        The run.
+    rate : float, optional
+        Rounds per minute, of a run that goes on; shown in place of the slots.
+    """
     summary = run.end["summary"]
+    last = "final" if run.finished else "newest"
+    progress = ("slots", format_number(summary["slot"]))
+    if rate is not None:
+        progress = ("rounds per minute", format_number(rate, 3))
     pairs = [
-        (f"final {run.metric}", format_number(run.final("accuracy"))),
+        (f"{last} {run.metric}", format_number(run.final("accuracy"))),
         (f"best {run.metric}", format_number(run.best("accuracy"))),
-        ("final training loss", format_number(run.final("loss"))),
-        ("final test loss", format_number(run.final("test_loss"))),
-        ("slots", format_number(summary["slot"])),
+        (f"{last} training loss", format_number(run.final("loss"))),
+        (f"{last} test loss", format_number(run.final("test_loss"))),
+        progress,
         ("gradient steps", format_number(summary["steps"])),
         ("bytes sent", format_bytes(summary["bytes"])),
         ("time", format_duration(summary["seconds"])),
@@ -107,6 +123,25 @@ def workers(run: Run) -> str:
     head = ("worker", "hub", "weight", "rate", "steps", "expected", "absent")
     note = f" (the first {ROWS} of {len(everyone)})" if len(everyone) > ROWS else ""
     return table(head, rows, f"Workers{note}")
+
+
+def labels(run: Run) -> str:
+    """Return how many training rows of each label the hubs and the workers hold, as tables."""
+    counts = run.end.get("labels")
+    if not counts or len(counts["hubs"][0]) > LABELS:
+        return ""
+    names = [f"label {label}" for label in range(len(counts["hubs"][0]))]
+    hubs = [(hub, *row) for hub, row in enumerate(counts["hubs"][:ROWS])]
+    hub_of = run.network.hub_of
+    workers = [(i, int(hub_of[i]), *row) for i, row in enumerate(counts["workers"][:ROWS])]
+    total = len(counts["workers"])
+    note = f" (the first {ROWS} of {total})" if total > ROWS else ""
+    return (
+        "<details><summary>Labels</summary>"
+        + table(("hub", *names), hubs, "Training rows of each label, by hub")
+        + table(("worker", "hub", *names), workers, f"Training rows of each label, by worker{note}")
+        + "</details>"
+    )
 
 
 def absences(run: Run) -> str:

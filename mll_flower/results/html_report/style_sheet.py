@@ -76,6 +76,8 @@ button { min-width: 92px; font-weight: 600; }
 :focus-visible { outline: 3px solid var(--accent); outline-offset: 2px; border-radius: 4px; }
 svg { display: block; width: 100%; touch-action: pan-y; }
 svg text { fill: var(--muted); font-size: 12px; font-variant-numeric: tabular-nums; }
+.border { fill: none; stroke: var(--line); }
+[hidden] { display: none !important; }
 .grid { stroke: var(--line); stroke-width: 1; }
 .curve { fill: none; stroke-width: 2; stroke-linejoin: round; }
 .cursor { stroke: var(--muted); stroke-width: 1; stroke-dasharray: 3 3; }
@@ -84,7 +86,10 @@ svg text { fill: var(--muted); font-size: 12px; font-variant-numeric: tabular-nu
 .cross { stroke: var(--alert); stroke-width: 2; fill: none; }
 .edge { stroke: var(--edge); transition: stroke .2s; }
 .edge.mixed { stroke: var(--accent); }
+.edge.silent { stroke: var(--alert); stroke-dasharray: 5 4; }
 .hub { stroke: var(--card); stroke-width: 2; transition: fill .2s, r .2s; }
+.hub.absent { stroke: var(--alert); stroke-width: 3; }
+.hub.down { stroke: var(--alert); stroke-dasharray: 4 3; }
 svg .hub-name { fill: #111; font-weight: 700; text-anchor: middle; dominant-baseline: central; }
 svg .hub-value { stroke: var(--card); stroke-width: 4px; paint-order: stroke; }
 .worker { fill: var(--muted); }
