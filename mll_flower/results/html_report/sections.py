@@ -78,7 +78,10 @@ def headline(run: Run) -> str:
         ("slots", format_number(summary["slot"])),
         ("gradient steps", format_number(summary["steps"])),
         ("bytes sent", format_bytes(summary["bytes"])),
-        ("time", format_duration(summary["seconds"])),
+        (
+            "time on the clock" if run.config.get("clock") else "time",
+            format_duration(summary["seconds"]),
+        ),
     ]
     return facts(pairs, "tiles")
 
