@@ -126,7 +126,9 @@ def _print_answer(answer: Answer) -> None:
             f"{row.reached} of {row.seeds}",
         )
     console.print(table)
-    for sentence in verdict.sentences:
+    names = answer.names
+    links = ", ".join(f"{names[i]} - {names[j]}" for i, j in verdict.rows[0].candidate.edges)
+    for sentence in verdict.sentences + ([f"Links that it uses: {links}."] if links else []):
         console.print(sentence, markup=False, soft_wrap=True)
     for note in found.notes:
         console.print(f"Note: {note}.", markup=False, soft_wrap=True, style="yellow")

@@ -215,7 +215,7 @@ def all_candidates(plan: Plan, costs: Costs, b: FloatArray) -> list[Candidate]:
         if not plain.one_server:
             rule, value = _best_rule(plain.hub_graph(plan.clock.hubs), b, plan.search.mixing)
         for waits in plan.search.waiting:
-            taus = plan.search.tau or _taus(costs, plain)
+            taus = plan.search.tau or _taus(costs, plain, waits)
             qs = (1,) if plain.one_server else plan.search.q or (1, 2, 4, 8)
             found += [
                 Candidate(name, edges, rule, tau, q, waits, value)
@@ -237,14 +237,15 @@ def _best_rule(graph: nx.Graph[int], b: FloatArray, rules: Sequence[str]) -> tup
     return best, values[best]
 
 
-def _taus(costs: Costs, candidate: Candidate) -> tuple[int, ...]:
+def _taus(costs: Costs, candidate: Candidate, waits: bool) -> tuple[int, ...]:
     """Return periods around the one at which transfers take as long as computing."""
     clock = costs.clock_of(candidate)
-    transfer = float(clock.transfer(costs.model_bytes).max()) / clock.slot
+    unit = float(clock.step_seconds.max()) if waits else clock.slot
+    transfer = float(clock.transfer(costs.model_bytes).max()) / unit
     first = 2
-    while first < transfer / 4:
+    while first < transfer / 8:
         first *= 2
-    return first, 2 * first, 4 * first, 8 * first
+    return tuple(first * factor for factor in (1, 2, 4, 8, 16))
 
 
 def network_of(candidate: Candidate, costs: Costs, weights: FloatArray) -> HubNetwork:

@@ -73,7 +73,6 @@ def write_deployment(
         ),
         "absent": plan.task.get("absent", "keep"),
         "mixing": "metropolis",
-        "edges": [[ids[i], ids[j]] for i, j in candidate.edges],
     }
     task = {key: value for key, value in plan.task.items() if key != "absent"}
     if candidate.mixing != "metropolis" and candidate.edges:
@@ -83,8 +82,7 @@ def write_deployment(
         # H is valid for these weights only, so both are fixed.
         values["mixing"] = "mixing.json"
         task["weights"] = ",".join(f"{weight:g}" for weight in weights)
-    values["run-config"] = task
-    values["hub"] = [
+    hubs = [
         {"id": id, **_addresses(plan, clock.names[place], place), "workers": count}
         for place, (id, count) in enumerate(zip(ids, clock.worker_counts, strict=True))
     ]
@@ -93,7 +91,10 @@ def write_deployment(
     )
     path = folder / NAME
     head = _HEAD.format(name=candidate.name, advice=advice, file=NAME)
-    path.write_text(f"{head}\n{tomli_w.dumps(values)}")
+    edges = ", ".join(f'["{ids[i]}", "{ids[j]}"]' for i, j in candidate.edges)
+    tables = "".join(f"\n[[hub]]\n{tomli_w.dumps(hub)}" for hub in hubs)
+    top = f"{tomli_w.dumps(values)}edges = [{edges}]\n"
+    path.write_text(f"{head}\n{top}\n{tomli_w.dumps({'run-config': task})}{tables}")
     check_deployment(path)
     return path
 

@@ -74,6 +74,6 @@ latency-ms = 40
 # mixing = ["metropolis", "complete", "diffusion", "optimal"]
 # waiting = [false, true]  # rounds that end when their time is up, and rounds that wait for all
 seeds = 5                  # runs per finalist
-# most = 16                # settings that are played at most, of either kind
+# most = 24                # settings that are played at most, of either kind
 # longest-slots = 4096     # length of a run, at most
 """

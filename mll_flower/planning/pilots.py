@@ -164,14 +164,18 @@ class Players:
         self._context = multiprocessing.get_context("spawn")
         self._processes = processes
         self._players: list[tuple[Any, Connection]] = []
+        self._busy: dict[Any, int] = {}  # pipe -> the place of the job that is played there
 
     def __enter__(self) -> Players:
         return self
 
     def __exit__(self, *_: object) -> None:
         for process, pipe in self._players:
-            # A process that plays is not asked: an interrupted plan ends at once.
-            process.terminate()
+            if pipe in self._busy:  # an interrupted plan ends at once
+                process.terminate()
+            elif process.is_alive():
+                pipe.send(None)
+        for process, pipe in self._players:
             process.join(30)
             pipe.close()
 
@@ -195,7 +199,7 @@ class Players:
         curves: list[Curve | None] = [None] * len(jobs)
         # Long runs first, so that no process plays alone at the end.
         left = sorted(range(len(jobs)), key=lambda place: jobs[place].config.slots)
-        busy: dict[Any, int] = {}
+        busy = self._busy
         idle = [pipe for _, pipe in self._players]
         while left or busy:
             while left and idle:

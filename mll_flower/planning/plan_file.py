@@ -86,7 +86,7 @@ class Search:
     mixing: tuple[str, ...] = ("metropolis", "complete", "diffusion")
     waiting: tuple[bool, ...] = (False, True)
     seeds: int = 5
-    most: int = 16
+    most: int = 24
     longest_slots: int = 4096
 
 

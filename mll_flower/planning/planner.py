@@ -16,6 +16,7 @@ import numpy as np
 import tomli_w
 
 from mll_flower.algorithm.any_rate_theory import rate_pull
+from mll_flower.config import RunConfig
 from mll_flower.planning.candidates import Candidate, Costs, network_of
 from mll_flower.planning.deployment_file import write_deployment
 from mll_flower.planning.picture import draw_plan
@@ -32,6 +33,9 @@ REPORT, TABLE, PICTURE, CLOCK, SETTING = (
 )  # fmt: skip
 """Files of a plan: everything, the table, the picture, the plan's file, and a run's config."""
 
+# Keys of the recommended run that are always shown, and those that only pilots need.
+_SHOWN = ("graph", "mixing", "tau", "q", "slots", "wait-for-all", "dataset", "partition", "model")
+_OF_PILOTS = ("seed", "evaluate-every", "evaluate-limit", "checkpoint-every")
 # From this chi^2 on, the reader is told that rates pull the model.
 _PULL = 0.05
 
@@ -50,12 +54,15 @@ class Answer:
         What was tried and why it was dropped.
     metric : str
         Name of the task's metric.
+    names : tuple of str
+        The regions.
     """
 
     output: Path
     verdict: Verdict
     found: Found
     metric: str
+    names: tuple[str, ...]
 
 
 def claim_folder(output: Path | None, plan: Plan, overwrite: bool) -> Path:
@@ -136,7 +143,7 @@ def make_plan(
     title = f"{plan.name}: {len(plan.clock.hub_of)} workers in {plan.clock.hubs} regions"
     draw_plan(output / PICTURE, title, verdict, found.finals, plan.goal, measure)
     _write_table(output / TABLE, verdict, metric)
-    answer = Answer(output, verdict, found, metric)
+    answer = Answer(output, verdict, found, metric, plan.clock.names)
     report = _report(plan, answer, costs, time.monotonic() - started)
     files.write_json(output / REPORT, report)
     return answer
@@ -156,6 +163,14 @@ def _measure(plan: Plan) -> tuple[Costs, FloatArray, str]:
 
 
 def _add_notes(plan: Plan, found: Found, best: Row, costs: Costs, weights: FloatArray) -> None:
+    for key in ("tau", "q"):
+        tried = sorted({getattr(c, key) for c in found.candidates if _alike(c, best.candidate)})
+        value = getattr(best.candidate, key)
+        if len(tried) > 1 and value in (tried[0], tried[-1]) and value > 1:
+            which = "smallest" if value == tried[0] else "largest"
+            found.notes.append(
+                f"{key} = {value} is the {which} that was tried: give other values in [search]"
+            )
     pull = rate_pull(network_of(best.candidate, costs, weights))
     if pull > _PULL and plan.config().partition != "iid":
         found.notes.append(
@@ -164,15 +179,25 @@ def _add_notes(plan: Plan, found: Found, best: Row, costs: Costs, weights: Float
         )
 
 
+def _alike(candidate: Candidate, other: Candidate) -> bool:
+    return (candidate.graph, candidate.waits) == (other.graph, other.waits)
+
+
 def _write_setting(output: Path, searcher: Searcher, best: Row) -> None:
     """Write the recommended setting as a config of ``mll-flower run``."""
     rounds = max(1, math.ceil(best.rounds))
     config = searcher.config_of(best.candidate, rounds, 0)
     values = config.to_run_config()
-    left_out = ("output", "resume", "seed", "checkpoint-every", "evaluate-limit", "evaluate-every")
-    values = {key: value for key, value in values.items() if key not in left_out and value != ""}
-    values["clock"] = str(output / CLOCK)
-    (output / SETTING).write_text(tomli_w.dumps(values))
+    # The clock sets the workers and their rates; what else is as always needs no line.
+    always = {*_SHOWN, *(("hubs", "workers-per-hub") if best.candidate.one_server else ())}
+    left_out = {"hubs", "workers-per-hub", "rates", "output", *_OF_PILOTS} - always
+    defaults = RunConfig().to_run_config()
+    chosen = {
+        key: value
+        for key, value in values.items()
+        if key in always or (key not in left_out and value != defaults[key])
+    }
+    (output / SETTING).write_text(tomli_w.dumps({**chosen, "clock": str(output / CLOCK)}))
 
 
 def _write_table(path: Path, verdict: Verdict, metric: str) -> None:

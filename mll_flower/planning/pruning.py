@@ -5,11 +5,13 @@ or both do not, the noise is the same. If one of them makes more progress per se
 term), and has neither a larger term of mixing nor of drift, it is the better one whatever the
 constants of the problem are: the other is dominated. What is left is ordered by the bound at its
 best step size, with all constants 1, and only the first are played. Theory assumes that all workers
-draw from one distribution, so the best of each graph is played whatever it says.
+draw from one distribution, so of each graph the best with q = 1 and the best with q > 1 are played
+whatever it says.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -102,26 +104,44 @@ def prune(
     """
     ordered = sorted(judged, key=lambda theory: theory.bound)
     why: dict[Candidate, str] = {}
-    first_of = {theory.candidate.graph: theory for theory in reversed(ordered)}
+    first_of = {_kind(theory.candidate): theory for theory in reversed(ordered)}
     for theory in ordered:
-        if theory is first_of[theory.candidate.graph]:
+        if theory is first_of[_kind(theory.candidate)]:
             continue
         better = [other for other in ordered if other.dominates(theory, bytes_count)]
         if better:
             names = min(better, key=lambda other: other.bound).candidate.name
             why[theory.candidate] = f"theory: {names} is better in every term"
     left = [theory.candidate for theory in ordered if theory.candidate not in why]
-    played = first_and_best(left, most)
+    played = first_and_best(left, most, _kind)
     for candidate in left:
         if candidate not in played:
             why[candidate] = f"theory: {most} others have lower bounds"
     return played, why
 
 
-def first_and_best(ordered: list[Candidate], most: int) -> list[Candidate]:
-    """Return the first of each graph and then the best, at most so many, in their order."""
-    first_of = {candidate.graph: candidate for candidate in reversed(ordered)}
-    first = [candidate for candidate in ordered if candidate is first_of[candidate.graph]]
+def _kind(candidate: Candidate) -> tuple[str, bool]:
+    return candidate.graph, candidate.q > 1
+
+
+def first_and_best(
+    ordered: list[Candidate],
+    most: int,
+    kind: Callable[[Candidate], object] = lambda candidate: candidate.graph,
+) -> list[Candidate]:
+    """Return the first of each kind and then the best, at most so many, in their order.
+
+    Parameters
+    ----------
+    ordered : list of Candidate
+        Best first.
+    most : int
+        How many are wanted.
+    kind : callable
+        What tells kinds apart: the graph by default.
+    """
+    first_of = {kind(candidate): candidate for candidate in reversed(ordered)}
+    first = [candidate for candidate in ordered if candidate is first_of[kind(candidate)]]
     others = [candidate for candidate in ordered if candidate not in first]
     chosen = (first + others)[:most]
     return [candidate for candidate in ordered if candidate in chosen]
