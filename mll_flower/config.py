@@ -8,7 +8,7 @@ the field. (Flower accepts only keys that pyproject.toml lists too; a test keeps
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from importlib.util import find_spec
@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
+from mll_flower.algorithm.coins import step_counts
 from mll_flower.algorithm.corrections import SETTINGS, Corrections
 from mll_flower.algorithm.mixing import is_file, mixing_matrix
 from mll_flower.algorithm.network import HubNetwork
@@ -29,6 +31,8 @@ from mll_flower.tasks.models import known_models
 from mll_flower.tasks.own_code import is_reference, source_file
 from mll_flower.tasks.own_partitions import is_own_partition, partition_file
 from mll_flower.tasks.partitions import parse_partition
+from mll_flower.timing.clock import fits
+from mll_flower.timing.clock_file import load_clock
 
 POOLS = ("hub", "worker")
 OPTIMISERS = ("sgd", "adamw")
@@ -77,6 +81,11 @@ class RunConfig:
         "uniform",
         "Probability that a worker takes a step in a slot: a number, one per worker (0.5,1,...), "
         "one per hub (hub:1,0.5,...), fixed, uniform, skewed-fast, skewed-slow or two-speed.",
+    )
+    clock: str = _key(
+        "",
+        "A file with seconds per step and links (docs/planning.md): sets hubs, workers-per-hub and "
+        "rates, and the results' seconds are those of its clock.",
     )
     weights: str = _key(
         "examples", "Weights of the workers: equal, examples, or one number per worker."
@@ -198,12 +207,25 @@ class RunConfig:
         unknown = sorted(set(values) - set(known) - DEPLOYMENT_KEYS)
         if unknown:
             raise ValueError(f"unknown keys {unknown}; the known ones are {', '.join(known)}")
+        if values.get("clock") and not {"hubs", "workers-per-hub", "rates"} <= set(values):
+            values = {**cls.clock_values(values["clock"]), **values}
         given = {
             field.name: _convert(name, values[name], type(field.default))
             for name, field in known.items()
             if name in values
         }
         return cls(**given)
+
+    @staticmethod
+    def clock_values(path: str | Path) -> dict[str, int | str]:
+        """Return the keys of the run config that a clock's file decides."""
+        clock = load_clock(path)
+        return {
+            "clock": str(Path(path).absolute()),
+            "hubs": clock.hubs,
+            "workers-per-hub": ",".join(map(str, clock.worker_counts)),
+            "rates": ",".join(map(repr, clock.rates().tolist())),
+        }
 
     @staticmethod
     def network_values(path: str | Path) -> dict[str, int | str]:
@@ -303,6 +325,7 @@ class RunConfig:
                 "own number of classes"
             )
         parse_partition(self.partition)
+        self._check_clock()
         network = self.network()
         if not is_file(self.mixing) or self.weights != "examples":
             mixing_matrix(network.graph, network.b, self.mixing)
@@ -334,6 +357,22 @@ class RunConfig:
             raise ValueError(
                 f"rate-correction={self.rate_correction!r} with wait-for-all: each worker takes "
                 "tau steps in every round, whatever its rate; leave one of them out"
+            )
+
+    def _check_clock(self) -> None:
+        """Raise ValueError unless the clock's file describes the workers of this run."""
+        if not self.clock:
+            return
+        clock, counts = load_clock(self.clock), self.worker_counts()
+        if not fits(clock, counts):
+            raise ValueError(
+                f"clock={self.clock!r} has {clock.worker_counts} workers per hub, the run has "
+                f"{counts}: leave out hubs and workers-per-hub, which the clock sets"
+            )
+        if not np.allclose(self.network().p, clock.rates(), rtol=1e-6):
+            raise ValueError(
+                f"rates={self.rates!r} are not those of clock={self.clock!r}: leave rates out, "
+                "which the clock sets"
             )
 
     def _check_own_files(self, dataset: str) -> None:
@@ -451,7 +490,23 @@ class RunConfig:
         return plan
 
     def _rounds(self) -> Iterator[Round]:
-        return rounds(self.network(), self.tau, self.q, self.slots, self.seed, self.wait_for_all)
+        slots_until = load_clock(self.clock).slots_until if self.clock else None
+        return rounds(
+            *(self.network(), self.tau, self.q, self.slots, self.seed, self.wait_for_all),
+            slots_until,
+        )
+
+    def step_counts(
+        self, workers: Sequence[int], numbers: Sequence[int], rates: Sequence[float]
+    ) -> NDArray[np.int64]:
+        """Return the steps of workers, with these rates, in some rounds, [rounds, workers].
+
+        The coins decide, or a clock that has a trace.
+        """
+        clock = load_clock(self.clock) if self.clock and not self.wait_for_all else None
+        if clock is None or not clock.traced:
+            return step_counts(self.seed, workers, numbers, self.tau, rates)
+        return np.array([[clock.steps(i, n, self.tau) for i in workers] for n in numbers])
 
     @property
     def absent_rule(self) -> AbsentRule:

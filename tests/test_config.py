@@ -56,6 +56,7 @@ BAD = [
     ("rates", "slow", "one of fixed, uniform"),
     ("rates", "", "give a number"),
     ("rates", "0.5;0.6", "numbers with commas"),
+    ("clock", "/no/such/clock.toml", "check the path"),
     ("weights", "sizes", "equal, examples, or one number per worker"),
     ("weights", ",".join(["-1"] * 20), "above 0"),
     ("weights", ",".join(["inf"] * 20), "finite"),

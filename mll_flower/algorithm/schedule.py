@@ -8,7 +8,7 @@ clock.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,12 +45,19 @@ class Round:
 
 
 def rounds(
-    network: HubNetwork, tau: int, q: int, slots: int, seed: int, wait_for_all: bool = False
+    network: HubNetwork,
+    tau: int,
+    q: int,
+    slots: int,
+    seed: int,
+    wait_for_all: bool = False,
+    slots_needed: Callable[[int, int, int], int] | None = None,
 ) -> Iterator[Round]:
     """Yield the rounds that end within ``slots`` slots.
 
     A deadline round lasts tau slots. A wait-for-all round of a hub lasts until its slowest
-    worker has taken tau steps, and at a mixing all hubs wait for the slowest hub.
+    worker has taken tau steps, and at a mixing all hubs wait for the slowest hub. How many slots
+    worker i needs in round n is decided by the coins, or by ``slots_needed(i, n, tau)``.
     """
     check_periods(tau, q)
     now = np.zeros(network.hubs, dtype=np.int64)
@@ -61,7 +68,10 @@ def rounds(
         lasts = np.full(network.hubs, tau, dtype=np.int64)
         if wait_for_all:
             for worker, (hub, p) in enumerate(zip(network.hub_of, network.p, strict=True)):
-                needed = slots_until(seed, worker, number, tau, float(p))
+                if slots_needed is None:
+                    needed = slots_until(seed, worker, number, tau, float(p))
+                else:
+                    needed = slots_needed(worker, number, tau)
                 lasts[hub] = max(lasts[hub], needed)
         end = now + lasts
         if end.max() > slots:

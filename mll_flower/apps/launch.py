@@ -31,7 +31,7 @@ def absolute_paths(settings: Mapping[str, Any]) -> dict[str, Any]:
         settings["data-dir"] = str(Path(data).absolute())
     if settings.get("resume"):
         settings["resume"] = str(Path(settings["resume"]).absolute())
-    for key in ("graph", "mixing"):
+    for key in ("graph", "mixing", "clock"):
         value = str(settings.get(key, ""))
         if Path(value).is_file():
             settings[key] = str(Path(value).absolute())

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 
-from mll_flower.algorithm.coins import step_counts
 from mll_flower.apps.simulated_corrections import correction_of, reply_of
 from mll_flower.config import RunConfig
 from mll_flower.training.process import prepare_process
@@ -52,7 +51,7 @@ def train_hosted(message: Message, context: Context) -> Message:
         workers,
         [float(w) for w in request["weights"]],  # type: ignore[union-attr]
         rounds,
-        step_counts(config.seed, workers, rounds, config.tau, rates),
+        config.step_counts(workers, rounds, rates),
         [float(r) for r in request["learning-rates"]],  # type: ignore[union-attr]
         config.absent_rule,
         correction,

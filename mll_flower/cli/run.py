@@ -120,7 +120,7 @@ def print_summary(output: Path) -> None:
         (f"test {metric}", f"{first[metric]:.4f} -> {summary[metric]:.4f}"),
         ("absences", str(summary["absent"])),
         ("bytes sent", f"{summary['bytes'] / 1e6:,.1f} MB"),
-        ("time", f"{summary['seconds']:.1f} s"),
+        ("time on the clock" if config.get("clock") else "time", f"{summary['seconds']:.1f} s"),
     ]
     rows += [("note", note) for note in run_notes(RunConfig.read(config))]
     for row in rows:

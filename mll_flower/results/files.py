@@ -60,8 +60,9 @@ A row with a hub's number describes that hub in the rounds of one message: the s
 workers, their mean training loss, the distance of z(d) from the averaged model, the number of
 absences. A row with hub ``all`` is an evaluation of the averaged model. Bytes and seconds count
 from the start of the run; bytes are what the algorithm sends: per round, one model down to each
-worker and one up from it; per mixing, two models over each edge. A run with another metric than
-accuracy has that metric's name in accuracy's place.
+worker and one up from it; per mixing, two models over each edge. With a clock, the seconds and the
+size of a model are the clock's. A run with another metric than accuracy has that metric's name in
+accuracy's place.
 """
 
 

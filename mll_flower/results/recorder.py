@@ -6,6 +6,7 @@ The file names are those of `mll_flower.results.files`; `mll_flower.results.runs
 from __future__ import annotations
 
 import csv
+import itertools
 import math
 import os
 import time
@@ -18,6 +19,7 @@ from typing import IO, Any
 import numpy as np
 from flwr.app import Message
 from flwr.supercore import log
+from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
@@ -35,6 +37,7 @@ from mll_flower.results.output_folder import claim_output, new_output, remove_en
 from mll_flower.results.progress import ProgressWriter
 from mll_flower.strategies.reports import Absent, RoundReport
 from mll_flower.tasks.saved_model import model_metadata
+from mll_flower.timing.clock_file import load_clock
 from mll_flower.training.engine import Engine
 
 Record = dict[str, Any]
@@ -88,9 +91,14 @@ class Recorder:
         self.on_round, self.on_evaluation = list(on_round), list(on_evaluation)
         self.lines = lines
         self.model_bytes = sum(v.nbytes for v in engine.initial().values())
-        sent = half(engine.initial()) if config.gossip_precision == "half" else engine.initial()
-        self.gossip_bytes = sum(vector.nbytes for vector in sent.values())
         self.steps = np.zeros(network.workers, dtype=np.int64)
+        self.clock = load_clock(config.clock) if config.clock else None
+        # What the links carry may be larger than the stand-in that is trained.
+        self.sent_bytes = (self.clock.model_bytes if self.clock else None) or self.model_bytes
+        self.gossip_bytes = self.sent_bytes
+        if config.gossip_precision == "half":
+            halves = sum(v.nbytes for v in half(engine.initial()).values())
+            self.gossip_bytes = self.sent_bytes * halves // self.model_bytes
         self.absences: list[dict[str, Any]] = []
         self.evaluations: list[dict[str, Any]] = []
         self.hub_models: list[dict[str, Any]] = []
@@ -185,7 +193,7 @@ class Recorder:
         edges, mixings = self.network.graph.number_of_edges(), sum(r.mixes for r in rounds)
         # Down and up; with worker correction, a worker's shift goes down with the model.
         ways = 2 if self.config.worker_correction == "none" else 3
-        self.bytes += ways * self.network.workers * len(rounds) * self.model_bytes
+        self.bytes += ways * self.network.workers * len(rounds) * self.sent_bytes
         self.bytes += 2 * edges * mixings * self.gossip_bytes
         self.rounds_done = rounds[-1].number
         records: list[Record] = []
@@ -212,7 +220,7 @@ class Recorder:
                 "distance": float(f"{report.spread[d]:.8g}"),
                 "bytes": self.bytes,
                 "absent": absent,
-                "seconds": round(self._seconds(), 3),
+                "seconds": round(self._seconds_at(rounds, d), 3),
             }
             self._write_row(**record)
             records.append(record)
@@ -274,7 +282,7 @@ class Recorder:
             test_loss=f"{test_loss:.8g}",
             bytes=self.bytes,
             absent=len(self.absences),
-            seconds=f"{self._seconds():.3f}",
+            seconds=f"{self._seconds_at(rounds):.3f}",
             **{self.metric: f"{metric:.6g}"},
         )
         self.evaluations.append(
@@ -286,7 +294,7 @@ class Recorder:
                 self.metric: metric,
                 "steps": int(self.steps.sum()),
                 "bytes": self.bytes,
-                "seconds": self._seconds(),
+                "seconds": self._seconds_at(rounds),
                 "evaluation_seconds": seconds,
             }
         )
@@ -392,7 +400,7 @@ class Recorder:
                 "steps": int(self.steps.sum()),
                 "absent": len(self.absences),
                 "bytes": self.bytes,
-                "seconds": self._seconds(),
+                "seconds": final.get("seconds", 0.0) if self.clock else self._seconds(),
                 "seconds_evaluating": sum(e["evaluation_seconds"] for e in self.evaluations),
             },
         }
@@ -409,6 +417,26 @@ class Recorder:
 
     def _seconds(self) -> float:
         return self._earlier_seconds + time.monotonic() - self._started
+
+    @cached_property
+    def _clock_seconds(self) -> list[NDArray[np.float64]]:
+        """The second at which each hub ends each round, on the run's clock."""
+        assert self.clock is not None
+        config = self.config
+        clock = self.clock.central(self.sent_bytes) if config.hubs == 1 else self.clock
+        ends = clock.ends(
+            *(self.network.graph, config.tau, config.q, config.wait_for_all, self.sent_bytes)
+        )
+        return list(itertools.islice(ends, len(self.schedule)))
+
+    def _seconds_at(self, rounds: Sequence[Round], hub: int | None = None) -> float:
+        """Return the time of a record: on the run's clock if it has one, else since its start."""
+        if self.clock is None:
+            return self._seconds()
+        if not rounds:
+            return 0.0
+        ends = self._clock_seconds[rounds[-1].number - 1]
+        return float(ends.max() if hub is None else ends[hub])
 
     def _write_progress(self) -> None:
         """Write the progress if that is due, after the rows that belong to it."""

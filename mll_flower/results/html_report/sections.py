@@ -94,7 +94,10 @@ def headline(run: Run, rate: float | None = None) -> str:
         progress,
         ("gradient steps", format_number(summary["steps"])),
         ("bytes sent", format_bytes(summary["bytes"])),
-        ("time", format_duration(summary["seconds"])),
+        (
+            "time on the clock" if run.config.get("clock") else "time",
+            format_duration(summary["seconds"]),
+        ),
     ]
     return facts(pairs, "tiles")
 

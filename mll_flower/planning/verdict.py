@@ -1,0 +1,239 @@
+"""The verdict: means and intervals of the finalists, the recommended one, and what is not decided.
+
+Intervals are 95 % confidence intervals of the mean over seeds, by Student's t.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from scipy.special import stdtrit
+
+from mll_flower.planning.candidates import Candidate
+from mll_flower.planning.pilots import Curve
+from mll_flower.planning.plan_file import Goal
+from mll_flower.results.formatting import format_bytes, format_duration
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean, and the half-width of its confidence interval; not a number with one value."""
+
+    mean: float
+    half: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Interval:
+        """Return the interval of some values."""
+        data = np.asarray(values, dtype=np.float64)
+        if data.size < 2:
+            return cls(float(data.mean()), math.nan)
+        error = float(data.std(ddof=1)) / math.sqrt(data.size)
+        return cls(float(data.mean()), float(stdtrit(data.size - 1, 0.975)) * error)
+
+    def overlaps(self, other: Interval) -> bool:
+        """Return whether two intervals have values in common; a half-width may be unknown."""
+        distance = abs(self.mean - other.mean)
+        return not distance > self.half + other.half
+
+
+@dataclass(frozen=True)
+class Row:
+    """A finalist in the table.
+
+    Parameters
+    ----------
+    candidate : Candidate
+        The setting.
+    reached, seeds : int
+        Runs that reached the target, of so many; 0 without a target.
+    seconds, bytes : Interval
+        At the target, or at the end where it was not reached.
+    value, metric : Interval
+        The goal's measure, and the metric, at the end of the runs.
+    rounds : float
+        Mean number of rounds.
+    """
+
+    candidate: Candidate
+    reached: int
+    seeds: int
+    seconds: Interval
+    bytes: Interval
+    value: Interval
+    metric: Interval
+    rounds: float
+
+    @property
+    def all_reached(self) -> bool:
+        """Whether every run reached the target."""
+        return self.reached == self.seeds
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the finals say.
+
+    Parameters
+    ----------
+    rows : list of Row
+        Best first; the first is recommended.
+    decided : bool
+        Whether the first is better than the second beyond the intervals.
+    gain : Interval, optional
+        With a target: how many times longer the best finalist that waits takes than the best one
+        that does not, seed by seed. Without one: how much better the latter's measure is.
+    sentences : list of str
+        The verdict in words.
+    """
+
+    rows: list[Row]
+    decided: bool
+    gain: Interval | None
+    sentences: list[str] = field(default_factory=list)
+
+
+def judge_finals(finals: dict[Candidate, list[Curve]], goal: Goal, falls: bool) -> Verdict:
+    """Rank the finalists.
+
+    Parameters
+    ----------
+    finals : dict
+        Finalist -> its curves, of the same seeds in the same order.
+    goal : Goal
+        What is wanted.
+    falls : bool
+        Whether a lower value of the goal's measure is better.
+    """
+    has_target = goal.target is not None
+    rows = [_row(candidate, curves) for candidate, curves in finals.items()]
+    rows.sort(key=lambda row: _rank(row, has_target, falls))
+    best = rows[0]
+    decided = len(rows) == 1 or _differ(best, rows[1], has_target)
+    gain = _gain(rows, finals, has_target, falls)
+    apart = _apart(rows, finals) if has_target else None
+    sentences = _sentences(rows, decided, gain, apart, goal)
+    return Verdict(rows, decided, gain, sentences)
+
+
+def _row(candidate: Candidate, curves: list[Curve]) -> Row:
+    return Row(
+        candidate=candidate,
+        reached=sum(curve.reached for curve in curves),
+        seeds=len(curves),
+        seconds=Interval.of([curve.seconds[-1] for curve in curves]),
+        bytes=Interval.of([curve.bytes[-1] for curve in curves]),
+        value=Interval.of([curve.values[-1] for curve in curves]),
+        metric=Interval.of([curve.metrics[-1] for curve in curves]),
+        rounds=float(np.mean([curve.rounds[-1] for curve in curves])),
+    )
+
+
+def _rank(row: Row, has_target: bool, falls: bool) -> tuple[float, ...]:
+    value = row.value.mean if falls else -row.value.mean
+    value = math.inf if math.isnan(value) else value
+    if has_target and row.reached:
+        return (row.seeds - row.reached, row.seconds.mean, row.bytes.mean)
+    return (row.seeds, value, row.bytes.mean)
+
+
+def _differ(best: Row, other: Row, has_target: bool) -> bool:
+    if not has_target or not best.reached:
+        return not best.value.overlaps(other.value)
+    if not best.all_reached:
+        return False
+    # The time of one that did not arrive everywhere is at least what the interval says.
+    return not best.seconds.overlaps(other.seconds)
+
+
+def _gain(
+    rows: list[Row], finals: dict[Candidate, list[Curve]], has_target: bool, falls: bool
+) -> Interval | None:
+    kinds = [[row for row in rows if row.candidate.waits == waits] for waits in (False, True)]
+    if not all(kinds):
+        return None
+    ours, theirs = (finals[kind[0].candidate] for kind in kinds)
+    if has_target:
+        if not kinds[0][0].all_reached:
+            return None
+        ratios = [b.seconds[-1] / a.seconds[-1] for a, b in zip(ours, theirs, strict=True)]
+        return Interval.of(ratios)
+    sign = -1 if falls else 1
+    return Interval.of(
+        [sign * (a.values[-1] - b.values[-1]) for a, b in zip(ours, theirs, strict=True)]
+    )
+
+
+def _apart(rows: list[Row], finals: dict[Candidate, list[Curve]]) -> Interval | None:
+    """Return by how many percent the second is slower than the first, seed by seed."""
+    if len(rows) < 2 or not (rows[0].all_reached and rows[1].all_reached):
+        return None
+    pairs = zip(*(finals[row.candidate] for row in rows[:2]), strict=True)
+    return Interval.of([100 * (b.seconds[-1] / a.seconds[-1] - 1) for a, b in pairs])
+
+
+def _sentences(
+    rows: list[Row], decided: bool, gain: Interval | None, apart: Interval | None, goal: Goal
+) -> list[str]:
+    best, has_target = rows[0], goal.target is not None
+    found = [f"Recommended: {best.candidate.name}, {_what(best, has_target)}."]
+    if has_target and not best.all_reached:
+        found.append(
+            f"Only {best.reached} of its {best.seeds} runs reached the target: give more time, or "
+            "lower the target."
+        )
+    if len(rows) > 1:
+        found.append(_runner_up(best, rows[1], decided, apart, has_target))
+    waiting = next((row for row in rows if row.candidate.waits), None)
+    if gain is not None and waiting is not None:
+        found.append(_over_waiting(waiting, gain, has_target))
+    return found
+
+
+def _what(row: Row, has_target: bool) -> str:
+    metric = f"{row.metric.mean:.4g}{_half(row.metric.half)}"
+    if has_target and row.reached:
+        seconds = f"{format_duration(row.seconds.mean)} to the target"
+        return f"{seconds}, {format_bytes(row.bytes.mean)}"
+    return f"{metric} at the end, {format_bytes(row.bytes.mean)}"
+
+
+def _half(half: float) -> str:
+    return "" if math.isnan(half) else f" ± {half:.2g}"
+
+
+def _runner_up(
+    best: Row, second: Row, decided: bool, apart: Interval | None, has_target: bool
+) -> str:
+    text = f"Runner-up: {second.candidate.name}, {_what(second, has_target)}"
+    costs = []
+    if has_target and best.reached and second.reached:
+        costs.append(f"{_percent(second.seconds.mean, best.seconds.mean)} time")
+    costs.append(f"{_percent(second.bytes.mean, best.bytes.mean)} traffic")
+    text += f" ({', '.join(costs)})."
+    if not decided:
+        why = "there is one seed only" if best.seeds < 2 else "their intervals overlap"
+        text += f" The data do not decide between the two: {why}."
+        if apart is not None and best.seeds > 1:
+            text += f" Seed by seed it takes {apart.mean:.3g} ± {apart.half:.2g} % longer."
+        text += " More seeds may decide."
+    return text
+
+
+def _percent(value: float, base: float) -> str:
+    change = 100 * (value / base - 1)
+    return f"{abs(change):.0f} % {'more' if change >= 0 else 'less'}"
+
+
+def _over_waiting(waiting: Row, gain: Interval, has_target: bool) -> str:
+    name, half = waiting.candidate.name, _half(gain.half)
+    if not has_target:
+        return f"Over waiting ({name}) the best without waiting gains {gain.mean:.3g}{half}."
+    least = "" if waiting.all_reached else "at least "
+    text = f"Waiting ({name}) takes {least}{gain.mean:.3g}{half} times as long to the target"
+    if gain.mean < 1:
+        text += ": here waiting is the faster way"
+    return text + "."
