@@ -1,10 +1,11 @@
 """The command line: ``mll-flower COMMAND``.
 
 Each command is a function in a module of this package: `run` simulates a run, `resume` goes on with
-one, `network` describes a network, `results` plots, compares and reports runs, `deploy` runs a
-network of real hubs, `logs` shows what they write, `supernode` runs Flower's SuperNode with warm
-workers, `flower_app` writes the built-in app for Flower's own commands. The modules import torch,
-ray, matplotlib and the like inside their functions, so that ``mll-flower --help`` stays fast.
+one, `sweep` runs a grid of them (with `batch`, which the experiments use too), `network` describes
+a network, `results` plots, compares and reports runs, `deploy` runs a network of real hubs, `logs`
+shows what they write, `supernode` runs Flower's SuperNode with warm workers, `flower_app` writes
+the built-in app for Flower's own commands. The modules import torch, ray, matplotlib and the like
+inside their functions, so that ``mll-flower --help`` stays fast.
 """
 
 from __future__ import annotations
@@ -17,7 +18,17 @@ from rich.console import Console
 from typer.core import TyperGroup
 
 from mll_flower import __version__
-from mll_flower.cli import deploy, flower_app, logs, network, results, resume, run, supernode
+from mll_flower.cli import (
+    deploy,
+    flower_app,
+    logs,
+    network,
+    results,
+    resume,
+    run,
+    supernode,
+    sweep,
+)
 from mll_flower.extras import explain
 
 
@@ -77,6 +88,7 @@ def main(
 
 app.command("run")(run.run_command())
 app.command("resume")(resume.resume)
+app.command("sweep")(sweep.sweep)
 app.command("network")(network.network)
 app.command("plot")(results.plot)
 app.command("compare")(results.compare)
