@@ -63,7 +63,7 @@ def playing(console: Console, jobs: Sequence[Job], state: StateWriter) -> Iterat
         if now.failures:
             text += f", {len(now.failures)} failed"
         if now.seconds > 0:
-            left = seconds_left(total, now.seconds, time.monotonic() - started)
+            left = seconds_left(total, now.seconds, time.monotonic() - started, 1)
             text += f", {duration_text(left)} left"
         progress.update(task, completed=now.seconds, state=text)
         state.update(now)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import math
 import webbrowser
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -137,9 +138,11 @@ def print_comparison(console: Console, groups: list[list[Run]], labels: list[str
     merged = []
     for runs, label in zip(groups, labels, strict=True):
         row = merge_rows([_comparison(run, label, metric, None) for run in runs])
-        merged.append({**row, "run": label})
-    _print_rows(console, found, merged, metric)
-    _print_settings(console, [runs[0] for runs in groups], merged)
+        zeta = row["zeta"][0] if isinstance(row["zeta"], tuple) else row["zeta"]
+        merged.append({**row, "run": label, "zeta": zeta})
+    heads = {"run": "set-up", "zeta": "zeta", "final_loss": "loss", f"final_{metric}": metric}
+    console.print(_table(merged, {**heads, f"best_{metric}": "best", "slot": "slots"}))
+    _print_settings(console, [runs[0] for runs in groups], merged, ("preset", "tau", "q", "graph"))
     names = [
         f"{label}, seed {run.config['seed']}"
         for runs, label in zip(groups, labels, strict=True)
@@ -161,9 +164,15 @@ def _print_rows(console: Console, runs: list[Run], rows: list[dict[str, Any]], m
     console.print(_table(rows, heads))
 
 
-def _print_settings(console: Console, runs: list[Run], rows: list[dict[str, Any]]) -> None:
-    """Print the settings in which rows differ; each row is given with one of its runs."""
-    settings = differing_settings(runs)
+def _print_settings(
+    console: Console, runs: list[Run], rows: list[dict[str, Any]], also: Sequence[str] = ()
+) -> None:
+    """Print the settings in which rows differ; each row is given with one of its runs.
+
+    Those that ``compare`` shows for all rows are shown if they are named in ``also`` and differ.
+    """
+    settings = [key for key in also if len({str(run.config[key]) for run in runs}) > 1]
+    settings += differing_settings(runs)
     if settings:
         shown = [
             {"run": row["run"]} | {key: str(run.config.get(key, "")) or "–" for key in settings}

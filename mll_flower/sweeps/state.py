@@ -92,7 +92,12 @@ class StateWriter:
             share = round(share_done(part), 4)
             self._set(folder, state="running", part=self._relative(part), share=share)
         self.values["seconds_left"] = round(
-            seconds_left(self.total, progress.seconds, time.monotonic() - self._started)
+            seconds_left(
+                self.total,
+                progress.seconds,
+                time.monotonic() - self._started,
+                self.values["processes"],
+            )
         )
         self._write()
 
@@ -122,7 +127,7 @@ class StateWriter:
         return str(folder.relative_to(self.out))
 
 
-def seconds_left(total: float, done: float, passed: float) -> float:
+def seconds_left(total: float, done: float, passed: float, processes: int) -> float:
     """Return the seconds that are left, by the estimate or, once it can be told, by the pace.
 
     Parameters
@@ -131,9 +136,11 @@ def seconds_left(total: float, done: float, passed: float) -> float:
         Estimated seconds of one process for all runs, and of what is done.
     passed : float
         Seconds since the start.
+    processes : int
+        Runs at the same time.
     """
     if done <= 0:
-        return total
+        return total / processes
     return max(passed * (total - done) / done, 0.0)
 
 
