@@ -91,7 +91,7 @@ def main(
         runs = sum(len(f.setups) * f.seeds for f in chosen)
         console.print(
             f"{len(chosen)} figures, {runs} runs, {len(todo)} to play: about "
-            f"{duration_text(wall_time(todo, jobs))} on {jobs} processes, by the speed measured "
+            f"{duration_text(wall_time(todo, jobs))} on {jobs} free cores, by the speed measured "
             "here."
         )
         begun = sum(job.begun > 0 for job in todo)

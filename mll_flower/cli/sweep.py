@@ -90,7 +90,7 @@ def _play(described: Sweep, file: Path, out: Path, jobs: int, dry_run: bool) -> 
         f"{len(described.setups)} set-ups, seeds {', '.join(map(str, described.seeds))}: "
         f"{runs_of(described, out)} runs, {len(todo)} to play"
         + (f" ({begun} of them from checkpoints)" if begun else "")
-        + f", about {duration_text(wall_time(todo, jobs))} with {jobs} at a time.",
+        + f", about {duration_text(wall_time(todo, jobs))} on {jobs} free cores.",
         soft_wrap=True,
         highlight=False,
     )

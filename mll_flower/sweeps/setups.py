@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from mll_flower.config import RunConfig
@@ -30,7 +32,14 @@ class Setup:
 
     def config(self, seed: int) -> RunConfig:
         """Return the run config for a seed, checked, with its preset applied."""
-        return RunConfig.from_run_config({**self.values, "seed": seed})
+        return _checked(json.dumps({**self.values, "seed": seed}, sort_keys=True))
+
+
+# A check may take a second, where H is the solution of an optimisation problem, and a set-up is
+# asked for its runs several times.
+@lru_cache(maxsize=10_000)
+def _checked(values: str) -> RunConfig:
+    return RunConfig.from_run_config(json.loads(values))
 
 
 @dataclass(frozen=True)

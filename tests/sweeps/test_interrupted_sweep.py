@@ -28,7 +28,7 @@ from mll_flower.sweeps.runner import missing, play_all
 
 # With many checkpoints, and long enough to be stopped in its middle.
 LONG = {"hubs": 2, "workers-per-hub": "2", "model": "logistic", "rates": "0.9", "tau": 4, "q": 1}
-LONG |= {"slots": 4000, "evaluate-every": 800, "checkpoint-every": 10, "graph": "path"}
+LONG |= {"slots": 2000, "evaluate-every": 400, "checkpoint-every": 10, "graph": "path"}
 
 BATCH = """
 import json, sys
@@ -144,7 +144,7 @@ def test_a_sweep_that_is_asked_to_end_is_continued_by_the_same_command(
         f"runs/{p.name}" for p in out.glob("runs/*")
     }
     results = json.loads((out / "results.json").read_text())
-    assert (results["seeds"], results["slot"]) == ([0, 1], 4000)
+    assert (results["seeds"], results["slot"]) == ([0, 1], 2000)
     assert [v["verdict"] for v in results["verdicts"]] == ["holds"]
     for name in ("curves.png", "values.png"):
         assert (out / name).read_bytes()[:4] == b"\x89PNG"
