@@ -128,8 +128,8 @@ def _overview(summaries: Sequence[Mapping[str, Any]]) -> str:
     made = "\n".join(sorted({s["command"] for s in summaries}))
     cores = ", ".join(sorted({str(s["cores"]) for s in summaries}))
     count = _wrap(
-        f"Of {sum(totals.values())} claims, {totals[HOLDS]} hold, {totals[FAILS]} do not hold and "
-        f"{totals[OPEN]} are not resolved. Made on {cores} cores by"
+        f"The verdicts on {sum(totals.values())} claims: holds {totals[HOLDS]}, does not hold "
+        f"{totals[FAILS]}, not resolved {totals[OPEN]}. Made on {cores} cores by"
     )
     return f"## Summary\n\n{count}\n\n```console\n{made}\n```\n\n{_table(head, rows)}"
 

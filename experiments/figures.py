@@ -129,7 +129,7 @@ def figures(
     ]
     if not found:
         raise ValueError(
-            f"{model} has no {scale} scale, since it learns nothing in so short a run: use "
+            f"{model} has no {scale} scale, since it hardly learns in so short a run: use "
             "--scale paper"
         )
     return found

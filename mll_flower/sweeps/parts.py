@@ -11,9 +11,12 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+import psutil
 
 from mll_flower.models.checkpoint import FILE as CHECKPOINT
 from mll_flower.results.progress import read_progress
@@ -97,6 +100,8 @@ def _take_over(folder: Path, part: Path) -> int | None:
     for other in sorted(_parts(folder), key=share_done, reverse=True):
         lock = _try_to_lock(other)
         if lock is None:
+            if _is_litter(other):
+                shutil.rmtree(other, ignore_errors=True)
             continue
         if taken is None and (other / CHECKPOINT).is_file():
             if other != part:
@@ -107,6 +112,16 @@ def _take_over(folder: Path, part: Path) -> int | None:
             shutil.rmtree(other, ignore_errors=True)
             os.close(lock)
     return taken
+
+
+def _is_litter(part: Path) -> bool:
+    """Whether a dead process left a part without a lock, as earlier versions did."""
+    with suppress(OSError):
+        old = time.time() - part.stat().st_mtime > 60  # a new one gets its lock at once
+        process = part.name.split(".")[-2]
+        alone = process.isdigit() and not psutil.pid_exists(int(process))
+        return old and alone and not (part / _LOCK).exists()
+    return False
 
 
 def _new_part(part: Path) -> int:
