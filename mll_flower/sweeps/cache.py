@@ -5,14 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from functools import lru_cache
 from pathlib import Path
 
 from mll_flower.config import RunConfig
 from mll_flower.results import files
-from mll_flower.tasks.data import npz_path
-from mll_flower.tasks.own_code import OWN_KEYS, is_reference, source_file
-from mll_flower.tasks.own_partitions import partition_file
+from mll_flower.sweeps.named_files import digests
 
 ALGORITHM = {"cnn": 3}
 """Version of the code that decides the numbers of a model's runs; 1 for models not listed.
@@ -48,7 +45,7 @@ def run_key(config: RunConfig) -> str:
         for key, value in config.to_run_config().items()
         if key not in _IRRELEVANT and not (key in _LATER and value == defaults[key])
     }
-    if contents := {str(path): _digest(path) for path in named_files(config)}:
+    if contents := digests(config):
         values["files"] = json.dumps(contents, sort_keys=True)
     text = json.dumps({"algorithm": ALGORITHM.get(config.model, 1), **values}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -67,30 +64,3 @@ def is_finished(folder: Path) -> bool:
 
 def _workers(config: RunConfig) -> str:
     return config.workers_per_hub.replace(",", "+")[:20]
-
-
-def named_files(config: RunConfig) -> list[Path]:
-    """Return the files of the user's that a config names: graph, H, data, rows, code.
-
-    A module is looked for in code-dir alone. What the user's code imports or reads is not known.
-    """
-    values = config.to_run_config()
-    named: list[Path | None] = [Path(config.graph), Path(config.mixing), npz_path(config.dataset)]
-    named.append(partition_file(config.partition, config.code_dir))
-    for reference in (str(values[key]) for key in OWN_KEYS):
-        if is_reference(reference):
-            place = reference.rpartition(":")[0].replace(".", "/")
-            named.append(source_file(reference, config.code_dir))
-            named += [Path(config.code_dir, f"{place}{end}") for end in (".py", "/__init__.py")]
-    return sorted({path.absolute() for path in named if path is not None and path.is_file()})
-
-
-def _digest(path: Path) -> str:
-    about = path.stat()
-    return _digest_of_version(path, about.st_mtime_ns, about.st_size)
-
-
-@lru_cache(maxsize=64)
-def _digest_of_version(path: Path, changed: int, size: int) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

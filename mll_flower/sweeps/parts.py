@@ -52,10 +52,12 @@ def claimed_part(folder: Path) -> Iterator[Path]:
         yield part
         (part / _LOCK).unlink()
         (part / CHECKPOINT).unlink(missing_ok=True)
-        if folder.exists():  # another command was faster; its numbers are the same
-            shutil.rmtree(part)
-        else:
+        try:
             part.rename(folder)
+        except OSError:
+            if not folder.is_dir():
+                raise
+            shutil.rmtree(part)  # another command was faster; its numbers are the same
     except BaseException:
         remove_unless_begun(part)
         raise
