@@ -5,23 +5,21 @@ from __future__ import annotations
 import math
 import shlex
 import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from experiments import document
 from experiments.figures import Figure, figures
 from experiments.reproduce import jobs_of, plan, reproduce
-from experiments.runner import Job, duration_text, wall_time
-from experiments.verdicts import FAILS, HOLDS
 from mll_flower.cli import Commands
+from mll_flower.cli.batch import playing, styled_verdict, verdict_table
+from mll_flower.sweeps.estimate import duration_text, wall_time
+from mll_flower.sweeps.runner import Job
+from mll_flower.sweeps.state import StateWriter
 
 console = Console()
 
@@ -37,7 +35,6 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "allow_interspersed_args": True},
 )
 
-_STYLES = {HOLDS: "green", FAILS: "red"}
 _DOCS = Path(__file__).resolve().parent.parent / "docs"
 
 
@@ -61,6 +58,10 @@ def main(
     ),
     jobs: Annotated[int, typer.Option(min=1, help="Runs at the same time, one core each.")] = 2,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only estimate the time.")] = False,
+    finished: Annotated[
+        bool,
+        typer.Option("--finished", help="Play nothing: use the seeds that have ended everywhere."),
+    ] = False,
     write_docs: Annotated[
         bool, typer.Option("--write-docs", help="Write docs/reproduction.md from all results.")
     ] = False,
@@ -76,26 +77,39 @@ def main(
     FIGURE is tau-q, hubs, rates, time, non-iid, zeta, resnet-cifar,
     published, or all.
 
-    Runs that exist already are not run again. Leaves a CSV, a figure and
-    verdicts for each model under --out.
+    Runs that exist already are not run again, and one that was stopped goes
+    on from its checkpoint: a batch that was ended, by whatever signal, is
+    continued by the same command. Runs are played seed by seed. Leaves a CSV,
+    a figure and verdicts for each model under --out.
     """
     chosen = figures(figure, model, scale, seeds, _pairs(overrides or []))
     out, data = out.absolute(), str(Path(data_dir).absolute())
-    with console.status("Measuring how fast each model trains here"):
-        todo = plan(chosen, out, data, jobs)
-    runs = sum(len(f.setups) * f.seeds for f in chosen)
-    seconds = wall_time(todo, jobs)
-    console.print(
-        f"{len(chosen)} figures, {runs} runs, {len(todo)} to play: about "
-        f"{duration_text(seconds)} on {jobs} processes, by the speed measured here."
-    )
+    todo: list[Job] = []
+    if not finished:
+        with console.status("Measuring how fast each model trains here"):
+            todo = plan(chosen, out, data, jobs)
+        runs = sum(len(f.setups) * f.seeds for f in chosen)
+        console.print(
+            f"{len(chosen)} figures, {runs} runs, {len(todo)} to play: about "
+            f"{duration_text(wall_time(todo, jobs))} on {jobs} free cores, by the speed measured "
+            "here."
+        )
+        begun = sum(job.begun > 0 for job in todo)
+        if begun:
+            console.print(f"{begun} of them go on from their checkpoints.")
     if dry_run:
         _show_plan(chosen, todo, out, jobs)
         return
-    with _progress_bar(sum(job.seconds for job in todo), len(todo)) as on_progress:
-        outcome = reproduce(chosen, todo, out, data, jobs, _typed_command(), on_progress)
+    out.mkdir(parents=True, exist_ok=True)
+    setups = [(setup, range(f.seeds)) for f in chosen for setup in f.setups]
+    state = StateWriter(out, f"figure {figure}", _typed_command(), setups, todo, jobs)
+    with playing(console, todo, state) as on_progress:
+        outcome = reproduce(chosen, todo, out, jobs, _typed_command(), on_progress)
+    state.end("failed" if outcome.failures else "finished")
     for summary in outcome.summaries:
         _show(summary)
+    for name in outcome.without:
+        console.print(f"{name}: no seed has ended in all set-ups.", style="yellow")
     console.print(f"Results: [bold]{out}[/bold]", soft_wrap=True)
     if write_docs:
         console.print(f"Document: [bold]{document.write(out, _DOCS)}[/bold]", soft_wrap=True)
@@ -123,57 +137,33 @@ def _pairs(texts: list[str]) -> dict[str, Any]:
 
 
 def _typed_command() -> str:
-    """Return what the user typed, without the folders, which differ from machine to machine."""
+    """Return what plays the runs: what the user typed, without folders and --finished."""
     arguments = iter(sys.argv[1:])
     kept = ["python", "-m", "experiments"]
     for argument in arguments:
         if argument in ("--data-dir", "--out"):
             next(arguments, None)
-        elif not argument.startswith(("--data-dir=", "--out=")):
+        elif not argument.startswith(("--data-dir=", "--out=", "--finished")):
             kept.append(argument)
     return shlex.join(kept)
 
 
-@contextmanager
-def _progress_bar(seconds: float, runs: int) -> Iterator[Callable[[float, int], None]]:
-    """Show the share of the estimated seconds that is done, and the time that is left."""
-    progress = Progress(
-        TextColumn("runs"),
-        BarColumn(),
-        TextColumn("{task.fields[state]}"),
-        TimeElapsedColumn(),
-        console=console,
-        disable=not runs,
-    )
-    started = time.monotonic()
-    with progress:
-        task = progress.add_task("runs", total=seconds, state=f"0 of {runs}")
-
-        def on_progress(done: float, finished: int) -> None:
-            state = f"{finished} of {runs}"
-            if done > 0:
-                left = (time.monotonic() - started) * (seconds - done) / done
-                state += f", {duration_text(max(left, 0.0))} left"
-            progress.update(task, completed=done, state=state)
-
-        yield on_progress
-
-
 def _show(summary: dict[str, Any]) -> None:
     title = f"{summary['title']}: {summary['model']} on {summary['data']}, {summary['scale']}"
+    if len(summary["seeds"]) < summary["planned"]:
+        title += f", {len(summary['seeds'])} of {summary['planned']} seeds"
     setups = Table("set-up", "training loss", "test accuracy", title=title)
     for setup in summary["setups"]:
         setups.add_row(setup["label"], _mean_sd(*setup["loss"]), _mean_sd(*setup["accuracy"]))
     console.print(setups)
     if summary["verdicts"]:
-        verdicts = Table("claim", "first", "second", "verdict", show_lines=True)
+        verdicts = verdict_table()
         for v in summary["verdicts"]:
-            style = _STYLES.get(v["verdict"], "yellow")
             verdicts.add_row(
                 v["claim"],
                 _mean_sd(v["left_mean"], v["left_sd"]),
                 _mean_sd(v["right_mean"], v["right_sd"]),
-                f"[{style}]{v['verdict']}[/{style}]",
+                styled_verdict(v["verdict"], v["margin"], v["error"], v["seeds"]),
             )
         console.print(verdicts)
     for c in summary.get("comparisons", []):

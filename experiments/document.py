@@ -1,6 +1,7 @@
 """Writes docs/reproduction.md from the figures' summaries and from the prose in ``texts/``.
 
-Nothing in its tables is written by hand: the same summaries give the same text.
+Nothing in its tables is written by hand: the same summaries give the same text. They are kept in
+``results/``, so that the page can be written anew when some of the runs are no longer on disk.
 """
 
 from __future__ import annotations
@@ -16,47 +17,75 @@ from experiments.drawing import draw_departures
 from experiments.figures import FIGURES, MODELS, SCALES, model_title
 from experiments.inplace import Departure, departures
 from experiments.published import find, reference
-from experiments.verdicts import FAILS, HOLDS, OPEN
+from mll_flower.sweeps.verdicts import FAILS, HOLDS, OPEN, outlook
 
 TEXTS = Path(__file__).with_name("texts")
+RESULTS = Path(__file__).with_name("results")
 _COLUMNS = 100
 
 
-def write(out: Path, docs: Path) -> Path:
+def write(out: Path, docs: Path, kept: Path = RESULTS) -> Path:
     """Write the document and its plots; return its path.
 
     Parameters
     ----------
     out : Path
-        Folder with the figures' summaries and plots.
+        Folder with figures' summaries and plots, which replace those that are kept.
     docs : Path
         Folder of the document; plots are copied to figures/ in it.
+    kept : Path
+        Folder of the summaries that are kept.
     """
     plots = docs / "figures"
-    plots.mkdir(parents=True, exist_ok=True)
-    summaries = _load(out)
+    for folder in (plots, kept):
+        folder.mkdir(parents=True, exist_ok=True)
+    for summary in load(out):
+        shutil.copyfile(out / f"{_key(summary)}.json", kept / f"{_key(summary)}.json")
+        shutil.copyfile(out / f"{_key(summary)}.png", plots / f"{_key(summary)}.png")
+    summaries = load(kept)
     if not summaries:
         raise ValueError(f"{out} holds no figures: run python -m experiments FIGURE first")
+    shown = selected(summaries)
     for summary in summaries:
-        name = f"{_key(summary)}.png"
-        shutil.copyfile(out / name, plots / name)
+        if summary not in shown:
+            (plots / f"{_key(summary)}.png").unlink(missing_ok=True)
     cases = departures()
-    shown = {"path of 10", "complete, 10", "complete, 10, shares 1 to 10"}
-    draw_departures([c for c in cases if c.name in shown], plots / "in-place.png")
+    drawn = {"path of 10", "complete, 10", "complete, 10, shares 1 to 10"}
+    draw_departures([c for c in cases if c.name in drawn], plots / "in-place.png")
     path = docs / "reproduction.md"
-    path.write_text(render(summaries, cases))
+    path.write_text(render(shown, cases))
     return path
 
 
-def _load(out: Path) -> list[dict[str, Any]]:
+def load(folder: Path) -> list[dict[str, Any]]:
+    """Return the summaries in a folder, in the order of the document."""
     found = []
     for figure in FIGURES:
         for model in MODELS:
             for scale in SCALES:
-                path = out / f"{figure}-{model}-{scale}.json"
+                path = folder / f"{figure}-{model}-{scale}.json"
                 if path.is_file():
                     found.append(json.loads(path.read_text()))
     return found
+
+
+def selected(summaries: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the summaries that the document shows.
+
+    One of the small scale is shown only while there are no verdicts at the paper's: until then,
+    with one seed, the latter has its curves and numbers beside it, without verdicts.
+    """
+    paper = {(s["figure"], s["model"]): s for s in summaries if s["scale"] == "paper"}
+    small = {(s["figure"], s["model"]) for s in summaries if s["scale"] == "small"}
+    shown: list[Mapping[str, Any]] = []
+    for s in summaries:
+        place = (s["figure"], s["model"])
+        if s["scale"] == "paper":
+            undecided = place in small and len(s["seeds"]) < 2
+            shown.append({**s, "verdicts": []} if undecided else s)
+        elif place not in paper or len(paper[place]["seeds"]) < 2:
+            shown.append(s)
+    return shown
 
 
 def _key(summary: Mapping[str, Any]) -> str:
@@ -88,26 +117,26 @@ def hand_written(name: str) -> str:
 
 
 def _overview(summaries: Sequence[Mapping[str, Any]]) -> str:
-    rows = []
+    rows, totals = [], dict.fromkeys((HOLDS, FAILS, OPEN), 0)
     for s in summaries:
-        counts = [
-            str(sum(v["verdict"] == verdict for v in s["verdicts"]))
-            for verdict in (HOLDS, FAILS, OPEN)
-        ]
+        counts = {kind: sum(v["verdict"] == kind for v in s["verdicts"]) for kind in totals}
+        totals = {kind: totals[kind] + counts[kind] for kind in totals}
+        cells = [str(count) if s["verdicts"] else "–" for count in counts.values()]
         link = f"[{s['figure']}](#{_key(s)})"
-        rows.append(
-            [link, model_title(s["model"]), s["data"], s["scale"], str(s["seeds"]), *counts]
-        )
+        rows.append([link, model_title(s["model"]), s["data"], s["scale"], _seed_count(s), *cells])
     head = ["figure", "model", "data", "scale", "seeds", "hold", "do not hold", "not resolved"]
-    commands = sorted({s["command"] for s in summaries})
-    made = "\n".join(commands)
+    made = "\n".join(sorted({s["command"] for s in summaries}))
     cores = ", ".join(sorted({str(s["cores"]) for s in summaries}))
-    minutes = sum(s["minutes"] for s in summaries)
-    origin = _wrap(
-        f"Made on {cores} cores (the runs together took {minutes:.0f} minutes of one core; runs "
-        "that figures share are counted in each) by"
+    count = _wrap(
+        f"The verdicts on {sum(totals.values())} claims: holds {totals[HOLDS]}, does not hold "
+        f"{totals[FAILS]}, not resolved {totals[OPEN]}. Made on {cores} cores by"
     )
-    return f"## Summary\n\n{origin}\n\n```console\n{made}\n```\n\n{_table(head, rows)}"
+    return f"## Summary\n\n{count}\n\n```console\n{made}\n```\n\n{_table(head, rows)}"
+
+
+def _seed_count(s: Mapping[str, Any]) -> str:
+    count, planned = len(s["seeds"]), s["planned"]
+    return str(count) if count >= planned else f"{count} of {planned}"
 
 
 def _section(s: Mapping[str, Any]) -> str:
@@ -117,13 +146,15 @@ def _section(s: Mapping[str, Any]) -> str:
         _wrap(
             f"{_network(s['setups'])}; {_several(s['setups'], 'slots')} slots, batches of "
             f"{_several(s['setups'], 'batch')}, step size {_several(s['setups'], 'step')}; "
-            f"{_seeds(s['seeds'])}. Compared at slot {s['slot']:,}."
+            f"{_seeds(s)}{_time(s)}. Compared at slot {s['slot']:,}."
         ),
         f"![{s['title']}, {model_title(s['model'])}](figures/{_key(s)}.png)",
         _setups(s),
     ]
     if s["verdicts"]:
         parts.append(_verdicts(s))
+    elif s["scale"] == "paper" and not s.get("comparisons"):
+        parts.append("One seed shows no spread, so there are no verdicts at this scale yet.")
     if s.get("comparisons"):
         parts.append(_comparisons(s))
     return "\n\n".join(parts)
@@ -140,8 +171,17 @@ def _several(setups: Sequence[Mapping[str, Any]], key: str) -> str:
     return " or ".join(f"{v:,}" if isinstance(v, int) else f"{v:g}" for v in values)
 
 
-def _seeds(count: int) -> str:
-    return "seed 0" if count == 1 else f"seeds 0 to {count - 1}"
+def _seeds(s: Mapping[str, Any]) -> str:
+    used = s["seeds"]
+    together = used == list(range(used[0], used[0] + len(used)))
+    names = f"{used[0]} to {used[-1]}" if together else ", ".join(map(str, used))
+    text = f"seed {used[0]}" if len(used) == 1 else f"seeds {names}"
+    return text if len(used) >= s["planned"] else f"{text} ({s['planned']} are planned)"
+
+
+def _time(s: Mapping[str, Any]) -> str:
+    """Return the time of the runs; summaries of earlier versions do not have it."""
+    return "" if s["minutes"] is None else f"; {s['minutes']:,.0f} minutes of one core"
 
 
 def _setups(s: Mapping[str, Any]) -> str:
@@ -174,11 +214,18 @@ def _verdicts(s: Mapping[str, Any]) -> str:
             f"{v['left']}: {_mean_sd(v['left_mean'], v['left_sd'])}",
             f"{v['right']}: {_mean_sd(v['right_mean'], v['right_sd'])}",
             _mean_sd(v["margin"], v["error"]),
-            f"**{v['verdict']}**",
+            _verdict(v),
         ]
         for v in s["verdicts"]
     ]
     return _table(["claim", "first", "second", "margin ± 95 % interval", "verdict"], rows)
+
+
+def _verdict(v: Mapping[str, Any]) -> str:
+    text = f"**{v['verdict']}**"
+    if v["verdict"] == OPEN:
+        text += f": {outlook(v['margin'], v['error'], v['seeds'])}"
+    return text
 
 
 def _comparisons(s: Mapping[str, Any]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,48 +12,23 @@ import numpy as np
 from experiments.figures import Figure, model_title
 from experiments.inplace import Departure
 from experiments.published import Comparison
-from experiments.results import Curve
 from mll_flower.results.figure_style import MUTED, colours, saved_figure
+from mll_flower.sweeps.curves import Curves
+from mll_flower.sweeps.drawing import draw_curves
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_AXIS_LABELS = {
-    "loss": "training loss",
-    "accuracy": "test accuracy",
-    "distance": "hubs' distance from the averaged model",
-}
 
-
-def draw_figure(figure: Figure, found: Mapping[str, list[Curve]], path: Path) -> Path:
+def draw_figure(figure: Figure, found: Curves, path: Path) -> Path:
     """Draw a figure's curves: the mean over the seeds in a band from the lowest to the highest."""
     metrics = ["loss", "accuracy"]
     if any(claim.metric == "distance" for claim in figure.claims):
         metrics.append("distance")
     title = f"{figure.title}: {model_title(figure.model)}"
     with _panels(path, len(metrics), title) as panels:
-        for axes, metric in zip(panels, metrics, strict=True):
-            for setup, colour in zip(figure.setups, colours(len(figure.setups)), strict=True):
-                _band(axes, found[setup.name], metric, colour, setup.label)
-            axes.set_xlabel("slot")
-            axes.set_ylabel(_AXIS_LABELS[metric])
-        panels[0].legend(fontsize=8)
+        draw_curves(panels, metrics, figure.setups, found, band="range")
     return path
-
-
-def _band(axes: Axes, many: Sequence[Curve], metric: str, colour: str, label: str) -> None:
-    x = many[0].series(metric)[0]
-    end = min(curve.series(metric)[0][-1] for curve in many)
-    x = x[x <= end]
-    # An algorithm that waits for its workers is evaluated at other slots with each seed.
-    y = np.stack([np.interp(x, *curve.series(metric)) for curve in many])
-    if metric == "loss":
-        # Without the untrained model, whose loss would squeeze all others into a flat line.
-        x, y = x[1:], y[:, 1:]
-    marker = "o" if len(x) <= 12 else None
-    axes.plot(x, y.mean(axis=0), color=colour, label=label, marker=marker, markersize=3)
-    if len(many) > 1:
-        axes.fill_between(x, y.min(axis=0), y.max(axis=0), color=colour, alpha=0.2, linewidth=0)
 
 
 def draw_published(comparisons: Sequence[Comparison], path: Path) -> Path:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from experiments.derived import SOURCE, is_derived
-from mll_flower.config import RunConfig
+from mll_flower.sweeps.setups import Claim, Setup
 
 HERE = Path(__file__).parent
 FIGURES = (
@@ -21,70 +20,25 @@ FIGURES = (
 LONG = ("niid-bench", "resnet-cifar", "published")
 """Figures with one scale only, too long for ``all`` at the small scale."""
 MODELS = ("logistic", "cnn", "resnet18", "lenet")
+ASKED_FOR = ("resnet18",)
+"""Models that ``all`` leaves out of the figures of several models: two cores would need months."""
 SCALES = ("small", "paper")
-KINDS = ("lower", "higher", "nearer", "similar", "above")
-METRICS = ("loss", "accuracy", "distance")
 
 
 @dataclass(frozen=True)
-class Setup:
+class FigureSetup(Setup):
     """One curve of a figure.
 
     Parameters
     ----------
-    name, label : str
-        Its name in files and claims, and its label in tables and plots.
-    values : Mapping
-        Values of the run config, without the seed.
     published : tuple of str
         Names of results in published.json that correspond to it, the best match first.
     steps_per_iteration : int
         A worker's steps in one iteration of the authors' code; 0 if these cannot be compared.
     """
 
-    name: str
-    label: str
-    values: Mapping[str, Any]
     published: tuple[str, ...] = ()
     steps_per_iteration: int = 0
-
-    def config(self, seed: int) -> RunConfig:
-        """Return the run config for a seed, checked, with its preset applied."""
-        values = {**self.values, "seed": seed}
-        if not is_derived(values["dataset"]):
-            return RunConfig.from_run_config(values)
-        # The derived file is made when the run starts; until then the original is checked.
-        config = RunConfig.from_run_config({**values, "dataset": SOURCE})
-        return replace(config, dataset=values["dataset"])
-
-
-@dataclass(frozen=True)
-class Claim:
-    """A sentence that runs can support or contradict.
-
-    Parameters
-    ----------
-    text : str
-        The claim as a sentence.
-    kind : str
-        One of `KINDS`; `experiments.verdicts` defines what each compares.
-    left, right : tuple of str
-        Names of set-ups.
-    metric : str
-        One of `METRICS`.
-    target : str
-        For ``nearer``: the set-up whose curve the others are compared with.
-    threshold : float
-        For ``above``: the number to exceed.
-    """
-
-    text: str
-    kind: str
-    left: tuple[str, ...]
-    right: tuple[str, ...] = ()
-    metric: str = "loss"
-    target: str = ""
-    threshold: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -108,7 +62,7 @@ class Figure:
     source: str
     model: str
     scale: str
-    setups: tuple[Setup, ...]
+    setups: tuple[FigureSetup, ...]
     claims: tuple[Claim, ...]
     seeds: int
 
@@ -147,7 +101,7 @@ def figures(
     name : str
         One of `FIGURES`, or ``all`` for every figure of the scale.
     model : str, optional
-        One of `MODELS`.
+        One of `MODELS`; default: all of the figure's, with ``all`` those that are not `ASKED_FOR`.
     scale : str
         ``small`` or ``paper``.
     seeds : int, optional
@@ -166,17 +120,27 @@ def figures(
     else:
         names = [name]
         _figure_file(name)
-    found = [
-        _figure(n, m, scale, seeds, overrides or {})
-        for n in names
-        for m in models_of(n)
-        if model in (None, m)
-    ]
-    if not found:
+    wanted = [(n, m) for n in names for m in models_of(n) if model in (None, m)]
+    if name == "all" and model is None:
+        wanted = [(n, m) for n, m in wanted if m not in ASKED_FOR or models_of(n) == (m,)]
+    if not wanted:
         raise ValueError(
             f"figure {name!r} has no model {model!r}: use {', '.join(models_of(name))}"
         )
+    found = [
+        _figure(n, m, scale, seeds, overrides or {}) for n, m in wanted if _has_scale(n, m, scale)
+    ]
+    if not found:
+        raise ValueError(
+            f"{model} has no {scale} scale, since it hardly learns in so short a run: use "
+            "--scale paper"
+        )
     return found
+
+
+def _has_scale(name: str, model: str, scale: str) -> bool:
+    """Whether a model has runs of this scale; some figures have one scale of their own."""
+    return _figure_file(name).get("one-scale", False) or scale in _read(HERE / "models.toml")[model]
 
 
 def _figure_file(name: str) -> dict[str, Any]:
@@ -194,15 +158,12 @@ def _figure(
     one_scale = file.get("one-scale", False)
     common = {**common, **({} if one_scale else task[scale]), **file["base"]}
     count = common.pop("seeds")
-    shrink = common.pop("shrink", None)
     setups = []
     for entry in file["setups"]:
         values = {**common, **entry["values"]}
-        if shrink:
-            values.update(_shrunk(values, shrink))
         values.update(overrides)
         setups.append(
-            Setup(
+            FigureSetup(
                 entry["name"],
                 entry["label"].format(hubs=values["hubs"]),
                 values,
@@ -232,9 +193,3 @@ def _claim(entry: Mapping[str, Any]) -> Claim:
     for side in ("left", "right"):
         values[side] = tuple(values.get(side, ()))
     return Claim(**values)
-
-
-def _shrunk(values: Mapping[str, Any], shrink: Mapping[str, Any]) -> dict[str, Any]:
-    """Return smaller numbers of workers and hubs for the same kind of network."""
-    hubs = int(shrink["hubs"][str(values["hubs"])])
-    return {"hubs": hubs, "workers-per-hub": str(shrink["workers"] // hubs)}

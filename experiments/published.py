@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.figures import Figure
-from experiments.results import Curve
+from mll_flower.sweeps.curves import Curves
 
 FloatArray = NDArray[np.float64]
 
@@ -79,7 +79,7 @@ class Comparison:
         return np.asarray(self.ours / self.published - 1)
 
 
-def compare(figure: Figure, found: Mapping[str, list[Curve]]) -> list[Comparison]:
+def compare(figure: Figure, found: Curves) -> list[Comparison]:
     """Compare every set-up whose steps can be matched with those of a published result."""
     comparisons = []
     for setup in figure.setups:

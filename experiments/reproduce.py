@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from experiments import results
-from experiments.cache import run_folder
 from experiments.drawing import draw_figure, draw_published
 from experiments.figures import Figure
 from experiments.published import compare
-from experiments.runner import Job, estimate, missing, play_all
+from experiments.summary import save, summarise
+from mll_flower.sweeps.cache import run_folder
+from mll_flower.sweeps.curves import Curves, finished_curves, write_csv
+from mll_flower.sweeps.estimate import estimate
+from mll_flower.sweeps.runner import Job, Progress, missing, play_all
 
 
 @dataclass
@@ -23,7 +25,9 @@ class Outcome:
     Parameters
     ----------
     summaries : list of dict
-        One per figure whose runs all succeeded.
+        One per figure that has a seed whose runs have all ended.
+    without : list of str
+        The figures that have none.
     played : int
         Runs that were played now; the others existed already.
     failures : dict
@@ -31,6 +35,7 @@ class Outcome:
     """
 
     summaries: list[dict[str, Any]] = field(default_factory=list)
+    without: list[str] = field(default_factory=list)
     played: int = 0
     failures: dict[str, str] = field(default_factory=dict)
 
@@ -40,28 +45,25 @@ def plan(
 ) -> list[Job]:
     """Return the runs that are still to be played, with estimates of their time."""
     configs = [s.config(seed) for f in figures for s in f.setups for seed in range(f.seeds)]
-    jobs = missing(out, configs)
-    return estimate(jobs, data_dir, out, processes) if jobs and measured else jobs
+    jobs = missing(out, [replace(config, data_dir=data_dir) for config in configs])
+    return estimate(jobs, processes) if measured else jobs
 
 
 def jobs_of(figure: Figure, jobs: Sequence[Job], out: Path) -> list[Job]:
     """Return the jobs that a figure needs; several figures may need the same run."""
-    wanted = _folders(figure, out)
+    wanted = {
+        run_folder(out, s.config(seed)) for s in figure.setups for seed in range(figure.seeds)
+    }
     return [job for job in jobs if job.folder in wanted]
-
-
-def _folders(figure: Figure, out: Path) -> set[Path]:
-    return {run_folder(out, s.config(seed)) for s in figure.setups for seed in range(figure.seeds)}
 
 
 def reproduce(
     figures: Sequence[Figure],
     jobs: Sequence[Job],
     out: Path,
-    data_dir: str,
     processes: int,
     command: str,
-    on_progress: Callable[[float, int], None] = lambda seconds, runs: None,
+    on_progress: Callable[[Progress], None] = lambda progress: None,
 ) -> Outcome:
     """Play the jobs, then write each figure's CSV, plot and summary.
 
@@ -70,9 +72,10 @@ def reproduce(
     figures : Sequence[Figure]
         The figures.
     jobs : Sequence[Job]
-        The missing runs, as `plan` returns them.
-    out, data_dir : Path, str
-        Folders of the results and of the data sets.
+        The missing runs, as `plan` returns them; none to use only what has ended. A figure shows
+        the seeds whose runs have ended in all its set-ups.
+    out : Path
+        Folder of the results.
     processes : int
         Runs that are played at the same time.
     command : str
@@ -81,22 +84,23 @@ def reproduce(
         As in `play_all`.
     """
     out.mkdir(parents=True, exist_ok=True)
-    failed = play_all(jobs, processes, data_dir, out, on_progress) if jobs else {}
+    failed = play_all(jobs, processes, on_progress) if jobs else {}
     outcome = Outcome(played=len(jobs) - len(failed))
+    outcome.failures = {folder.name: error for folder, error in failed.items()}
     for figure in figures:
-        broken = {f.name: failed[f] for f in _folders(figure, out) if f in failed}
-        outcome.failures.update(broken)
-        if not broken:
-            outcome.summaries.append(_finish(figure, out, command))
+        found = finished_curves(figure.setups, range(figure.seeds), out)
+        if any(found.values()):
+            outcome.summaries.append(_finish(figure, found, out, command))
+        else:
+            outcome.without.append(figure.key)
     return outcome
 
 
-def _finish(figure: Figure, out: Path, command: str) -> dict[str, Any]:
+def _finish(figure: Figure, found: Curves, out: Path, command: str) -> dict[str, Any]:
     """Write a figure's files from its runs, and return its summary."""
-    found = results.curves(figure, out)
     cores = len(os.sched_getaffinity(0))
-    summary = results.summarise(figure, found, command, cores)
-    results.write_csv(figure, found, out / f"{figure.key}.csv")
+    summary = summarise(figure, found, command, cores)
+    write_csv(found, out / f"{figure.key}.csv")
     comparisons = compare(figure, found)
     if comparisons:
         draw_published(comparisons, out / f"{figure.key}.png")
@@ -115,5 +119,5 @@ def _finish(figure: Figure, out: Path, command: str) -> dict[str, Any]:
         ]
     else:
         draw_figure(figure, found, out / f"{figure.key}.png")
-    results.save(summary, out / f"{figure.key}.json")
+    save(summary, out / f"{figure.key}.json")
     return summary

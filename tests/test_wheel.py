@@ -87,6 +87,14 @@ def test_a_run_through_flower_beside_an_app_of_the_user(
     assert (project / "flower" / "report.html").is_file()
 
 
+def test_a_sweep_in_a_folder_without_a_checkout(installed: Installed, tmp_path: Path) -> None:
+    settings = "\n".join(f"{key} = {json.dumps(value)}" for key, value in TINY.items())
+    (tmp_path / "grid.toml").write_text(f"seeds = 2\n[settings]\n{settings}\n[grid]\nq = [1, 2]\n")
+    said = installed.run("mll-flower", "sweep", "grid.toml", cwd=tmp_path, COLUMNS="120")
+    assert "2 set-ups, seeds 0, 1: 4 runs, 4 to play" in said.stdout
+    assert (tmp_path / "runs" / "sweeps" / "grid" / "curves.png").is_file()
+
+
 @pytest.mark.slow
 def test_flower_s_own_command_runs_the_app_that_was_written(
     installed: Installed, project: Path, tmp_path_factory: pytest.TempPathFactory

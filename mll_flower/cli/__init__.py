@@ -1,11 +1,11 @@
 """The command line: ``mll-flower COMMAND``.
 
 Each command is a function in a module of this package: `run` simulates a run, `resume` goes on with
-one, `network` describes a network, `plan` finds the setting for a goal, `results` plots, compares
-and reports runs, `watch` follows one live, `deploy` runs a network of real hubs, `logs` shows what
-they write, `supernode` runs Flower's SuperNode with warm workers, `flower_app` writes the built-in
-app for Flower's own commands. The modules import torch, ray, matplotlib and the like inside their
-functions, so that
+one, `sweep` runs a grid of them (with `batch`, which the experiments use too), `network` describes
+a network, `plan` finds the setting for a goal, `results` plots, compares and reports runs, `watch`
+follows one live, `deploy` runs a network of real hubs, `logs` shows what they write, `supernode`
+runs Flower's SuperNode with warm workers, `flower_app` writes the built-in app for Flower's own
+commands. The modules import torch, ray, matplotlib and the like inside their functions, so that
 ``mll-flower --help`` stays fast.
 """
 
@@ -29,6 +29,7 @@ from mll_flower.cli import (
     resume,
     run,
     supernode,
+    sweep,
     watch,
 )
 from mll_flower.extras import explain
@@ -90,6 +91,7 @@ def main(
 
 app.command("run")(run.run_command())
 app.command("resume")(resume.resume)
+app.command("sweep")(sweep.sweep)
 app.command("network")(network.network)
 app.command("plan")(plan.plan)
 app.command("plot")(results.plot)

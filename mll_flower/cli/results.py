@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import math
 import webbrowser
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -89,8 +90,7 @@ def compare(
     the half-width of its 95 % confidence interval (Student's t).
     """
     found, skipped = _load_those_that_are_runs(runs)
-    metrics = {run.metric for run in found}
-    metric = metrics.pop() if len(metrics) == 1 else "metric"
+    metric = _shared_metric(found)
     if target is not None and metric == "accuracy" and not 0 < target <= 1:
         raise ValueError(f"--target {target}: give an accuracy above 0 and at most 1")
     given = _split_labels(labels, len(found))
@@ -98,24 +98,14 @@ def compare(
     rows = [_comparison(run, name, metric, target) for run, name in zip(found, names, strict=True)]
     # With labels the reader has named each run, so that each has its row.
     groups = [[i] for i in range(len(found))] if given else group_by_setting(found)
-    ends = [run.summary["slot"] for run in found]
-    heads = {**_HEADS, f"final_{metric}": metric, f"best_{metric}": "best"}
-    if len(set(ends)) > 1:
-        heads["slot"] = "slots"
     console = Console()
-    console.print(_table([merge_rows([rows[i] for i in group]) for group in groups], heads))
+    merged = [merge_rows([rows[i] for i in group]) for group in groups]
+    _print_rows(console, found, merged, metric)
     if target is not None:
         article = "an" if metric[:1] in "aeiou" else "a"
         console.print(f"To reach {article} {metric} of {target:g}", style="italic")
         console.print(_table(rows, _TARGET_HEADS))
-    settings = differing_settings([found[group[0]] for group in groups])
-    if settings:
-        shown = [{"run": merge_rows([rows[i] for i in group])["run"]} for group in groups]
-        for row, group in zip(shown, groups, strict=True):
-            row.update({key: str(found[group[0]].config.get(key, "")) or "–" for key in settings})
-        heads = {"run": "run", **{key: key for key in settings}}
-        console.print("Settings that differ", style="italic")
-        console.print(_table(shown, heads))
+    _print_settings(console, [found[group[0]] for group in groups], merged)
     for note in _notes(found, names, skipped):
         console.print(note, style="yellow", markup=False)
     if csv_file is not None:
@@ -129,6 +119,67 @@ def compare(
 
         path = plot_curves(found, out, x, ("loss", "accuracy"), names, title)
         _print_written(console, path)
+
+
+def print_comparison(console: Console, groups: list[list[Run]], labels: list[str]) -> None:
+    """Print the tables of ``compare``, with one row per group of runs that differ in their seed.
+
+    Parameters
+    ----------
+    console : Console
+        Where to print.
+    groups : list of list of Run
+        The groups.
+    labels : list of str
+        Their names.
+    """
+    found = [run for runs in groups for run in runs]
+    metric = _shared_metric(found)
+    merged = []
+    for runs, label in zip(groups, labels, strict=True):
+        row = merge_rows([_comparison(run, label, metric, None) for run in runs])
+        zeta = row["zeta"][0] if isinstance(row["zeta"], tuple) else row["zeta"]
+        merged.append({**row, "run": label, "zeta": zeta})
+    heads = {"run": "set-up", "zeta": "zeta", "final_loss": "loss", f"final_{metric}": metric}
+    console.print(_table(merged, {**heads, f"best_{metric}": "best", "slot": "slots"}))
+    _print_settings(console, [runs[0] for runs in groups], merged, ("preset", "tau", "q", "graph"))
+    names = [
+        f"{label}, seed {run.config['seed']}"
+        for runs, label in zip(groups, labels, strict=True)
+        for run in runs
+    ]
+    for note in _notes(found, names, []):
+        console.print(note, style="yellow", markup=False)
+
+
+def _shared_metric(runs: list[Run]) -> str:
+    metrics = {run.metric for run in runs}
+    return metrics.pop() if len(metrics) == 1 else "metric"
+
+
+def _print_rows(console: Console, runs: list[Run], rows: list[dict[str, Any]], metric: str) -> None:
+    heads = {**_HEADS, f"final_{metric}": metric, f"best_{metric}": "best"}
+    if len({run.summary["slot"] for run in runs}) > 1:
+        heads["slot"] = "slots"
+    console.print(_table(rows, heads))
+
+
+def _print_settings(
+    console: Console, runs: list[Run], rows: list[dict[str, Any]], also: Sequence[str] = ()
+) -> None:
+    """Print the settings in which rows differ; each row is given with one of its runs.
+
+    Those that ``compare`` shows for all rows are shown if they are named in ``also`` and differ.
+    """
+    settings = [key for key in also if len({str(run.config[key]) for run in runs}) > 1]
+    settings += differing_settings(runs)
+    if settings:
+        shown = [
+            {"run": row["run"]} | {key: str(run.config.get(key, "")) or "–" for key in settings}
+            for run, row in zip(runs, rows, strict=True)
+        ]
+        console.print("Settings that differ", style="italic")
+        console.print(_table(shown, {"run": "run", **{key: key for key in settings}}))
 
 
 def _load_those_that_are_runs(paths: list[Path]) -> tuple[list[Run], list[str]]:

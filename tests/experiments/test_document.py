@@ -1,35 +1,54 @@
-"""docs/reproduction.md is what the generator makes of the present texts and figures."""
+"""docs/reproduction.md is what the generator makes of the kept results, texts and figures."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from experiments import document
 from experiments.figures import FIGURES, figures
+from experiments.inplace import departures
 
-PAGE = (Path(document.__file__).parents[1] / "docs" / "reproduction.md").read_text()
+DOCS = Path(document.__file__).parents[1] / "docs"
+KEPT = document.load(document.RESULTS)
 
 
-def test_the_prose_of_the_page_is_that_of_the_texts() -> None:
+def test_the_page_is_made_from_the_kept_results() -> None:
+    assert (DOCS / "reproduction.md").read_text() == document.render(
+        document.selected(KEPT), departures()
+    )
+
+
+def test_every_text_is_used() -> None:
     with_text = [name for name in FIGURES if (document.TEXTS / f"{name}.md").is_file()]
     names = ["opening", "rule", *with_text, "departures", "closing"]
     assert sorted(names) == sorted(path.stem for path in document.TEXTS.glob("*.md"))
-    end = 0
-    for name in names:
-        text = f"{document.hand_written(name).strip()}\n"
-        assert PAGE.count(text) == 1, f"texts/{name}.md"
-        assert PAGE.index(text) >= end, f"texts/{name}.md is not in its place"
-        end = PAGE.index(text) + len(text)
 
 
-@pytest.mark.parametrize("name", FIGURES)
-def test_the_titles_and_claims_of_the_page_are_those_of_the_figures(name: str) -> None:
-    for figure in figures(name, scale="small"):
-        section = PAGE[PAGE.index(f'<a id="{figure.key}"></a>') + 1 :].partition("<a id=")[0]
-        assert f"## {figure.title}\n\n{figure.source}\n" in PAGE
-        for setup in figure.setups:
-            assert f"\n| {setup.label} |" in section
-        for claim in figure.claims:
-            assert f"\n| {claim.text} |" in section
+@pytest.mark.parametrize("summary", KEPT, ids=lambda s: f"{s['figure']}-{s['model']}-{s['scale']}")
+def test_titles_and_claims_of_kept_results_are_those_of_the_figures(
+    summary: dict[str, Any],
+) -> None:
+    (figure,) = figures(summary["figure"], summary["model"], summary["scale"])
+    assert (summary["title"], summary["source"]) == (figure.title, figure.source)
+    assert [s["label"] for s in summary["setups"]] == [s.label for s in figure.setups]
+    assert [v["claim"] for v in summary["verdicts"]] == [c.text for c in figure.claims]
+    assert summary["planned"] >= len(summary["seeds"])
+
+
+def result(scale: str, seeds: int, model: str = "cnn") -> dict[str, Any]:
+    return {"figure": "hubs", "model": model, "scale": scale, "seeds": list(range(seeds))} | {
+        "verdicts": ["a verdict"]
+    }
+
+
+def test_the_small_scale_is_shown_until_the_papers_has_verdicts() -> None:
+    small, one, three = result("small", 5), result("paper", 1), result("paper", 3)
+    other = result("small", 5, "logistic")
+    assert document.selected([other, small, three]) == [other, three]
+    shown = document.selected([other, small, one])
+    assert shown == [other, small, {**one, "verdicts": []}]
+    # Alone, one seed is shown as it is: some claims are about a single run.
+    assert document.selected([one]) == [one]

@@ -135,6 +135,16 @@ def test_errors_about_unknown_names_list_the_known_ones() -> None:
         figures("hubs", scale="large")
     with pytest.raises(ValueError, match="at least 1"):
         figures("hubs", seeds=0)
+    with pytest.raises(ValueError, match="resnet18 has no small scale"):
+        figures("hubs", "resnet18", "small")
+
+
+def test_resnet18_must_be_asked_for() -> None:
+    models = {(f.name, f.model) for f in figures("all", scale="paper")}
+    assert ("resnet-cifar", "resnet18") in models
+    assert not {(name, "resnet18") for name in ("tau-q", "hubs", "rates", "time")} & models
+    assert [f.model for f in figures("hubs", scale="small")] == ["logistic", "cnn"]
+    assert figures("tau-q", "resnet18", "paper")[0].seeds == 2
 
 
 def test_published_numbers_are_complete() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -12,23 +13,15 @@ import pytest
 from typer.testing import CliRunner
 
 from experiments import command, document
-from experiments.cache import is_finished, run_folder, run_key
 from experiments.command import app
 from experiments.figures import FIGURES, Figure, figures
 from experiments.reproduce import Outcome, plan, reproduce
-from experiments.runner import Job, play_all
-from experiments.verdicts import FAILS, HOLDS, OPEN
-from mll_flower.config import RunConfig
 from mll_flower.results import files
+from mll_flower.sweeps.cache import is_finished, run_folder
+from mll_flower.sweeps.runner import Job, play_all
+from mll_flower.sweeps.verdicts import FAILS, HOLDS, OPEN
 
 TINY = {"dataset": "digits", "slots": 64, "evaluate-every": 32, "evaluate-limit": 200}
-
-
-def test_key_of_a_run() -> None:
-    config = RunConfig()
-    assert run_key(config) == run_key(replace(config, output="/x", data_dir="/y", pool="worker"))
-    for change in ({"seed": 1}, {"tau": 4}, {"learning_rate": 0.1}, {"graph": "path"}):
-        assert run_key(config) != run_key(replace(config, **change))
 
 
 @pytest.fixture(scope="module")
@@ -39,13 +32,13 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Figure], 
     jobs = plan(chosen, out, "", measured=False)
     assert len(jobs) == 8
     broken = Job(replace(jobs[0].config, dataset="npz:/nowhere.npz"), out / "runs" / "broken")
-    failures = play_all([broken, *jobs[:3]], 1, "", out)
+    failures = play_all([broken, *jobs[:3]], 1)
     assert list(failures) == [broken.folder]
     assert "nowhere.npz" in failures[broken.folder]
     assert all(is_finished(job.folder) for job in jobs[:3])
     rest = plan(chosen, out, "", measured=False)
     assert {job.folder for job in rest} == {job.folder for job in jobs[3:]}
-    return out, chosen, reproduce(chosen, rest, out, "", 1, "python -m experiments tau-q")
+    return out, chosen, reproduce(chosen, rest, out, 1, "python -m experiments tau-q")
 
 
 def test_a_figure_from_runs_to_verdicts(tiny: tuple[Path, list[Figure], Outcome]) -> None:
@@ -103,8 +96,11 @@ def test_the_document_is_the_same_for_the_same_results(
     tiny: tuple[Path, list[Figure], Outcome], tmp_path: Path
 ) -> None:
     out, (figure,), _ = tiny
-    text = document.write(out, tmp_path / "a").read_text()
-    assert document.write(out, tmp_path / "b").read_text() == text
+    kept = tmp_path / "kept"
+    text = document.write(out, tmp_path / "a", kept).read_text()
+    assert document.write(out, tmp_path / "b", kept).read_text() == text
+    # Also when the runs' own folder is gone: the summaries are kept.
+    assert document.write(tmp_path / "gone", tmp_path / "a", kept).read_text() == text
     for name in (f"{figure.key}.png", "in-place.png"):
         one, two = (tmp_path / x / "figures" / name for x in "ab")
         assert one.read_bytes() == two.read_bytes()
@@ -118,7 +114,32 @@ def test_the_document_is_the_same_for_the_same_results(
     assert "0.3238 (evaluation 1000)" in text  # Local SGD's last published loss
     assert "path of 3 | 0.333 / 0.333 | 0.200 / 0.400" in text
     with pytest.raises(ValueError, match="python -m experiments FIGURE first"):
-        document.write(tmp_path, tmp_path / "c")
+        document.write(tmp_path, tmp_path / "c", tmp_path / "nothing")
+
+
+def test_an_unfinished_batch_shows_the_seeds_that_all_setups_have(
+    tiny: tuple[Path, list[Figure], Outcome], tmp_path: Path
+) -> None:
+    out, _, _ = tiny
+    part = tmp_path / "out"
+    shutil.copytree(out / "runs", part / "runs")
+    chosen = figures("tau-q", "logistic", seeds=3, overrides=TINY)
+    shutil.rmtree(run_folder(part, chosen[0].setups[2].config(0)))
+    options = [f"--set={key}={value}" for key, value in TINY.items()]
+    arguments = ["tau-q", "--model=logistic", "--seeds=3", f"--out={part}", "--finished"]
+    result = CliRunner().invoke(app, [*arguments, *options])
+    assert result.exit_code == 0, result.output
+    output = " ".join(result.output.split())
+    assert "small, 1 of 3 seeds" in output
+    assert "one seed shows no spread" in " ".join(output.replace("│", " ").split())
+    summary = json.loads((part / f"{chosen[0].key}.json").read_text())
+    assert (summary["seeds"], summary["planned"]) == ([1], 3)
+    text = document.write(part, tmp_path / "docs", tmp_path / "kept").read_text()
+    assert "| small | 1 of 3 |" in text
+    assert "seed 1 (3 are planned)" in text
+    shutil.rmtree(run_folder(part, chosen[0].setups[2].config(1)))
+    result = CliRunner().invoke(app, [*arguments, *options])
+    assert "no seed has ended in all set-ups" in result.output
 
 
 def test_help_names_every_figure() -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from pathlib import Path
 
 from mll_flower.algorithm.corrections import SETTINGS
 from mll_flower.config import RunConfig
 from mll_flower.results import files
+from mll_flower.sweeps.named_files import digests
 
 ALGORITHM = {"cnn": 3}
 """Version of the code that decides the numbers of a model's runs; 1 for models not listed.
@@ -33,20 +35,27 @@ _LATER = {"classes", "loss", "metric", "code-dir", "optimiser", "clock", *SETTIN
 
 
 def run_key(config: RunConfig) -> str:
-    """Return a hash that is the same for configs that give the same numbers."""
+    """Return a hash that is the same for configs that give the same numbers.
+
+    Files that the config names count by their contents: a run with a file that has since been
+    changed is another run.
+    """
     defaults = RunConfig().to_run_config()
     values = {
         key: value
         for key, value in config.to_run_config().items()
         if key not in _IRRELEVANT and not (key in _LATER and value == defaults[key])
     }
+    if contents := digests(config):
+        values["files"] = json.dumps(contents, sort_keys=True)
     text = json.dumps({"algorithm": ALGORITHM.get(config.model, 1), **values}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def run_folder(out: Path, config: RunConfig) -> Path:
     """Return the folder in which the run of a config is kept."""
-    return out / "runs" / f"{config.model}-{config.hubs}x{_workers(config)}-{run_key(config)}"
+    model = re.sub(r"[^\w.-]+", "_", config.model)  # one of the user's own may be a path
+    return out / "runs" / f"{model}-{config.hubs}x{_workers(config)}-{run_key(config)}"
 
 
 def is_finished(folder: Path) -> bool:

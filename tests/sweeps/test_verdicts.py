@@ -5,8 +5,19 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from experiments.figures import Claim
-from experiments.verdicts import FAILS, HOLDS, OPEN, judge
+import numpy as np
+import pytest
+
+from mll_flower.sweeps.setups import Claim
+from mll_flower.sweeps.verdicts import (
+    FAILS,
+    HOLDS,
+    MOST_SEEDS,
+    OPEN,
+    judge,
+    outlook,
+    seeds_needed,
+)
 
 LABELS = {name: name for name in "abcd"}
 
@@ -54,3 +65,38 @@ def test_above_counts_test_images() -> None:
     claim = Claim("", "above", ("a",), metric="accuracy", threshold=0.6)
     verdicts = {a: judge(claim, {"a": [a]}, LABELS, 10_000).verdict for a in (0.65, 0.605, 0.55)}
     assert verdicts == {0.65: HOLDS, 0.605: OPEN, 0.55: FAILS}
+
+
+def test_an_open_claim_says_how_many_seeds_would_resolve_it() -> None:
+    claim = Claim("", "lower", ("a",), ("b",))
+    margins = np.array([1.0, -0.4, 0.9])
+    open_one = judge(claim, {"a": [0, 0, 0], "b": margins.tolist()}, LABELS)
+    number = seeds_needed(open_one.margin, open_one.error, 3)
+    assert number is not None
+    assert number > 3
+    assert open_one.text == f"{OPEN}: about {number} seeds would resolve it"
+
+    # So many margins with this mean and this spread are resolved, one fewer is not.
+    def verdict_of(count: int) -> str:
+        spread = np.where(np.arange(count) % 2, 1.0, -1.0)
+        spread = (spread - spread.mean()) / spread.std(ddof=1) * margins.std(ddof=1)
+        values = {"a": [0.0] * count, "b": (margins.mean() + spread).tolist()}
+        return judge(claim, values, LABELS).verdict
+
+    assert (verdict_of(number), verdict_of(number - 1)) == (HOLDS, OPEN)
+
+
+@pytest.mark.parametrize(
+    ("margins", "text"),
+    [
+        ([1.0, -1.0], f"the margin is at zero: its sign would need more than {MOST_SEEDS} seeds"),
+        ([1.0, -0.99], f"the margin is at zero: its sign would need more than {MOST_SEEDS} seeds"),
+        ([1.0], "one seed shows no spread"),
+        ([1.0, math.nan], "a run diverged"),
+    ],
+)
+def test_outlooks_without_a_number_of_seeds(margins: list[float], text: str) -> None:
+    claim = Claim("", "lower", ("a",), ("b",))
+    verdict = judge(claim, {"a": [0.0] * len(margins), "b": margins}, LABELS)
+    assert verdict.text == f"{OPEN}: {text}"
+    assert outlook(None, None, 3) == "a run diverged"

@@ -7,6 +7,10 @@ Set-ups are compared seed by seed: the same seed gives the same initial model an
 divide the data alike, the same data.
 One seed has no spread and resolves nothing, except whether an accuracy exceeds a fixed number:
 there the interval is that of a proportion of the test images.
+
+A claim that is not resolved has an *outlook*: the number of seeds at which its interval would
+exclude zero, if the mean and the spread of its margins stayed what they are; or that the margin is
+so near zero that its sign is not known.
 """
 
 from __future__ import annotations
@@ -16,11 +20,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
+from scipy.special import stdtrit
 
-from experiments.figures import KINDS, Claim
+from mll_flower.sweeps.setups import KINDS, Claim
 
 HOLDS, FAILS, OPEN = "holds", "does not hold", "not resolved at this scale"
+
+MOST_SEEDS = 100
+"""A margin that would need more seeds than these counts as zero."""
 
 Values = Mapping[str, Sequence[float]]
 """For each set-up, by name, one number per seed."""
@@ -61,6 +68,13 @@ class Verdict:
     seeds: int
     verdict: str
 
+    @property
+    def text(self) -> str:
+        """The verdict, with its outlook if it is open."""
+        if self.verdict != OPEN:
+            return self.verdict
+        return f"{OPEN}: {outlook(self.margin, self.error, self.seeds)}"
+
 
 def judge(
     claim: Claim, values: Values, labels: Mapping[str, str], test_rows: int | None = None
@@ -78,13 +92,11 @@ def judge(
     test_rows : int, optional
         Number of images on which an accuracy was measured.
     """
-    sides = {name: np.asarray(values[name], dtype=np.float64) for name in _names(claim)}
+    sides = {name: np.asarray(values[name], dtype=np.float64) for name in claim.names}
     left, right, margins, compared = _compare(claim, sides, labels)
     seeds = len(margins)
     mean = float(np.mean(margins))
-    error = math.nan
-    if seeds > 1:
-        error = float(stats.t.ppf(0.975, seeds - 1) * stats.sem(margins))
+    error = interval(margins)
     if claim.kind == "above" and seeds == 1 and test_rows:
         share = float(left[0])
         error = 1.96 * math.sqrt(max(share * (1 - share), 0.0) / test_rows)
@@ -106,8 +118,47 @@ def judge(
     )
 
 
-def _names(claim: Claim) -> list[str]:
-    return [*claim.left, *claim.right, *([claim.target] if claim.target else [])]
+def seeds_needed(margin: float, error: float, seeds: int) -> int | None:
+    """Return the number of seeds whose 95 % interval would exclude zero.
+
+    Parameters
+    ----------
+    margin, error : float
+        Mean margin and half the width of its interval, which are taken to stay: the mean as it is,
+        and the standard deviation that the width implies.
+    seeds : int
+        Number of seeds that gave them.
+
+    Returns
+    -------
+    int or None
+        None if more than `MOST_SEEDS` are needed, or the spread is not known (one seed).
+    """
+    if seeds < 2 or not math.isfinite(margin) or not math.isfinite(error):
+        return None
+    sd = error * math.sqrt(seeds) / _quantile(seeds)
+    for number in range(2, MOST_SEEDS + 1):
+        if _quantile(number) * sd / math.sqrt(number) < abs(margin):
+            return number
+    return None
+
+
+def outlook(margin: float | None, error: float | None, seeds: int) -> str:
+    """Say what would resolve a claim that is not resolved.
+
+    Parameters
+    ----------
+    margin, error, seeds
+        As in `seeds_needed`; None for a number that is not finite.
+    """
+    if margin is None or not math.isfinite(margin):
+        return "a run diverged"
+    if seeds < 2 or error is None or not math.isfinite(error):
+        return "one seed shows no spread"
+    number = seeds_needed(margin, error, seeds)
+    if number is None:
+        return f"the margin is at zero: its sign would need more than {MOST_SEEDS} seeds"
+    return f"about {number} seeds would resolve it"
 
 
 def _compare(
@@ -133,6 +184,16 @@ def _compare(
         spread, gap = np.ptp(group, axis=0), np.abs(group.mean(axis=0) - other)
         return spread, gap, gap - spread, ("largest difference among them", f"to {names[1]}")
     raise ValueError(f"a claim of kind {claim.kind!r} is not known: use {', '.join(KINDS)}")
+
+
+def interval(numbers: np.ndarray) -> float:
+    """Return half the width of the mean's 95 % confidence interval; nan for one number."""
+    return _quantile(len(numbers)) * _sd(numbers) / math.sqrt(len(numbers))
+
+
+def _quantile(number: int) -> float:
+    """Return the 97.5 % quantile of Student's t for the mean of so many numbers."""
+    return float(stdtrit(number - 1, 0.975)) if number > 1 else math.nan
 
 
 def _sd(numbers: np.ndarray) -> float:
