@@ -160,9 +160,7 @@ def _read_idx(path: Path) -> NDArray[np.uint8]:
     start = 4 + 4 * axes
     shape = [int.from_bytes(content[at : at + 4], "big") for at in range(4, start, 4)]
     if not axes or len(content) != start + math.prod(shape):
-        raise ValueError(
-            f"{path} is not a complete file of MNIST's format (idx): get it again"
-        )
+        raise ValueError(f"{path} is not a complete file of MNIST's format (idx): get it again")
     return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
 
 
