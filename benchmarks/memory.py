@@ -43,7 +43,7 @@ def megabytes(process: Path) -> float:
     try:
         for line in (process / "smaps_rollup").read_text().splitlines():
             if line.startswith("Pss:"):
-                return int(line.split()[1]) / 1e3
+                return int(line.split()[1]) * 1024 / 1e6  # the kernel's kB has 1,024 bytes
     except OSError:
         pass
     return 0.0

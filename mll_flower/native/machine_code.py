@@ -1,19 +1,16 @@
 """Compile LLVM code for this CPU, and keep the result on disk: `load`.
 
 Compiling the steps of a network takes about a second, loading them from disk some milliseconds.
-The folder is private (owner alone, mode 0700), because whoever can write to it can make this user
-run any code. A file is written under another name and renamed, so that a reader sees all of it or
-nothing, and begins with a checksum. Without such a folder (no home, read-only, owned by someone
-else) every process compiles in memory.
+The folder is private (`mll_flower.private_cache`). A file is written under another name and
+renamed, so that a reader sees all of it or nothing, and begins with a checksum. Without such a
+folder (no home, read-only, owned by someone else) every process compiles in memory.
 """
 
 from __future__ import annotations
 
 import ctypes
 import hashlib
-import os
 import platform
-import stat
 import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -23,6 +20,8 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from mll_flower.private_cache import private_folder
 
 if TYPE_CHECKING:
     import llvmlite.ir as ir
@@ -136,7 +135,7 @@ def load(
         The functions.
     """
     cpu = cpu or this_cpu()
-    folder = _private_folder()
+    folder = private_folder("compiled")
     path = folder / f"{_key(about, source, cpu)}.o" if folder else None
     code = _read(path) if path else None
     if code is None:
@@ -201,27 +200,6 @@ def _host_features() -> Mapping[str, bool]:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     return dict(llvm.get_host_cpu_features())
-
-
-def _private_folder() -> Path | None:
-    """Return the folder of compiled code; None if there is none that only this user can write."""
-    root = os.environ.get("LOCALAPPDATA" if os.name == "nt" else "XDG_CACHE_HOME", "")
-    try:
-        base = Path(root) if os.path.isabs(root) else Path.home() / ".cache"
-        folder = base / "mll-flower" / "compiled"
-        # Both levels: whoever owns the upper one could put another folder in place of the lower.
-        for level in (folder.parent, folder):
-            level.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if os.name == "nt":
-                continue
-            status = level.lstat()
-            if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
-                return None
-            if stat.S_IMODE(status.st_mode) != 0o700:
-                level.chmod(0o700)
-    except (OSError, RuntimeError):  # RuntimeError: there is no home
-        return None
-    return folder
 
 
 def _read(path: Path) -> bytes | None:

@@ -21,7 +21,17 @@ from mll_flower.tasks import hugging_face
 from mll_flower.tasks.dataset import Dataset, assemble
 from mll_flower.tasks.own_code import is_reference
 from mll_flower.tasks.own_data import call_loader, read_image_folder
-from mll_flower.tasks.published import PUBLISHED, Arrays, is_present, label_of, read_torchvision
+from mll_flower.tasks.published import (
+    PACKED_CIFAR,
+    PUBLISHED,
+    Arrays,
+    is_present,
+    label_of,
+    published_files,
+    read_published,
+    read_torchvision,
+)
+from mll_flower.tasks.shared_data import shared
 
 __all__ = ["Dataset", "known_datasets", "load_dataset", "parse_dataset"]
 
@@ -153,7 +163,8 @@ def load_dataset(
     Returns
     -------
     Dataset
-        The rows; images are upright, with channels first.
+        The rows; images are upright, with channels first. The processes of a machine share the
+        memory of a large set (`mll_flower.tasks.shared_data`).
 
     Raises
     ------
@@ -165,6 +176,28 @@ def load_dataset(
     full = parse_dataset(name)
     if scaling not in ("standard", "unit"):
         raise ValueError(f"unknown scaling {scaling!r}: use 'standard' or 'unit'")
+    root = _root(data_dir)
+
+    def read() -> Dataset:
+        return _read(name, full, root, scaling, code_dir, classes)
+
+    return shared(read, name, [full, scaling, classes], _files(full, root))
+
+
+def _files(full: str, root: Path) -> list[Path]:
+    """Return the files that decide a data set; empty if it depends on more than files."""
+    path, folder = npz_path(full), own_folder(full)
+    if path is not None:
+        return [path]
+    if folder is not None:
+        return [file for file in sorted(folder.rglob("*")) if file.is_file()]
+    return published_files(full, root) if full in PUBLISHED else []
+
+
+def _read(
+    name: str, full: str, root: Path, scaling: Scaling, code_dir: str, classes: int
+) -> Dataset:
+    """Read a data set from its source."""
     if full == "digits":
         return _digits(name)
     path = npz_path(full)
@@ -172,7 +205,6 @@ def load_dataset(
         if not path.is_file():
             raise FileNotFoundError(f"dataset {name!r}: the file {path.absolute()} does not exist")
         return assemble(name, path.name, _read_npz(path), classes or None)
-    root = _root(data_dir)
     if is_own_function(full):
         arrays = call_loader(full, code_dir, str(root))
         return assemble(name, full, arrays, classes or None, as_given=True)
@@ -185,11 +217,11 @@ def load_dataset(
         arrays, stated = hugging_face.read_hugging_face(full)
         return assemble(name, label, arrays, classes or stated)
     known = PUBLISHED[full]
-    packed = root / "cifar10.npz"
+    packed = root / PACKED_CIFAR
     if full == "cifar10" and packed.is_file():
         arrays = _read_npz(packed)
     else:
-        arrays = read_torchvision(full, root)
+        arrays = read_published(full, root)
     data = assemble(name, label_of(full, arrays), arrays, known.classes)
     if scaling == "standard":
         for x in (data.x_train, data.x_test):

@@ -21,7 +21,7 @@ INPUT, OUTPUT = Buffer("input", 0, (LANES, 1)), Buffer("output", 0, (LANES, 1))
 
 @pytest.fixture(autouse=True)
 def _no_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mll_flower.native.machine_code._private_folder", lambda: None)
+    monkeypatch.setattr("mll_flower.native.machine_code.private_folder", lambda name: None)
 
 
 def run(body: Callable[[Kernel], None], values: np.ndarray, size: int, lanes: int = LANES) -> Any:

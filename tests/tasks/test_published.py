@@ -14,6 +14,7 @@ import pytest
 import torchvision.datasets as tv
 
 from mll_flower.tasks.data import load_dataset
+from mll_flower.tasks.published import read_published, read_torchvision
 
 RNG = np.random.default_rng(0)
 
@@ -220,3 +221,25 @@ def test_missing_files_are_downloaded(
     monkeypatch.setattr(tv.MNIST, "resources", resources)
     found = load_dataset("mnist", str(tmp_path / "data"), scaling="unit")
     np.testing.assert_allclose(found.x_train[:, 0], images / 255, atol=1e-6)
+
+
+def test_files_are_read_as_torchvision_reads_them(tmp_path: Path) -> None:
+    y = np.arange(1, 27)
+    for name, folder, prefixes in (
+        ("mnist", "MNIST", ("train", "t10k")),
+        ("emnist:letters", "EMNIST", ("emnist-letters-train", "emnist-letters-test")),
+    ):
+        images = RNG.integers(0, 256, (26, 28, 28))
+        write_idx(tmp_path / folder / "raw", prefixes, images, y)
+        for ours, theirs in zip(
+            read_published(name, tmp_path), read_torchvision(name, tmp_path), strict=True
+        ):
+            np.testing.assert_array_equal(ours, theirs)
+
+
+def test_an_incomplete_file_is_refused(tmp_path: Path) -> None:
+    write_idx(tmp_path / "MNIST" / "raw", ("train", "t10k"), np.zeros((3, 28, 28)), np.arange(3))
+    file = tmp_path / "MNIST" / "raw" / "train-images-idx3-ubyte"
+    file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(ValueError, match="train-images-idx3-ubyte is not a complete file"):
+        load_dataset("mnist", str(tmp_path))
