@@ -69,7 +69,8 @@ class Corrector:
         worker_key: Callable[[int], int],
     ) -> None:
         self.settings = settings
-        self.counts_steps = tau is not None
+        drift = (settings.rate, settings.hub, settings.worker) != ("none", "none", "none")
+        self.counts_steps = tau is not None and drift
         self.tau, self.q = tau or 1, q
         self.rates = rates
         self.worker_key = worker_key
