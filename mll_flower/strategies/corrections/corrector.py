@@ -59,6 +59,8 @@ class Corrector:
         Node id -> the number under which a worker's state is kept.
     """
 
+    _needs_word = True  # whether replies must say that their workers took off what they were sent
+
     def __init__(
         self,
         settings: Corrections,
@@ -166,8 +168,6 @@ class Corrector:
             )
         self._steps[node] = steps
         return ""
-
-    _needs_word = True
 
     def average(self, d: int, hub: Hub, result: HubRound) -> None:
         """Correct the average that a hub has just made of its workers' replies."""
