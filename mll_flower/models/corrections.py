@@ -108,7 +108,7 @@ class HubState:
         """Begin a round, given the weights of all of the hub's workers, in their order."""
         if self.settings.worker == "none":
             return
-        total = sum(weights.values())
+        total = sum(weights.values()) or 1.0  # all may weigh nothing
         self._mean = self.entries.zeros()
         for worker, weight in weights.items():
             gradient = self.gradients.setdefault(worker, self.entries.zeros())

@@ -5,6 +5,7 @@
   torch module) and in `logistic_trainer` (logistic regression,
   with its gradient written out).
 - `hub_rounds`: whole rounds of a hub whose workers are all trained in this process.
+- `corrected_rounds`, `worker_correction`: what corrections that go past the paper change in them.
 - `budgets`: how many steps a worker takes in a round, and when each of them is due.
 - `run_engine`: builds the engine that a run config asks for.
 - `evaluation`: loss and metric of a model.

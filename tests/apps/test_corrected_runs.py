@@ -10,6 +10,7 @@ import pytest
 from mll_flower.models.checkpoint import load_checkpoint
 from tests.apps.test_resume import assert_same_end, interrupted
 from tests.support.corrected import ALL_ON, corrected_run
+from tests.support.faulty_workers import Fault, faulty
 from tests.support.simulated import close, config_of, play, reference_run
 
 CASES = [
@@ -44,6 +45,20 @@ def test_a_run_equals_the_readable_algorithm(tmp_path, settings) -> None:
     assert close(runs[0].vector(), history.average[-1], tolerance)
     plain = reference_run(config).average[-1]
     assert not close(plain, history.average[-1], 10 * tolerance)
+
+
+@pytest.mark.parametrize("fault", [Fault.RAISES, Fault.NAN, Fault.LATE])
+def test_an_absent_worker_counts_as_one_without_a_step(tmp_path, fault) -> None:
+    def when(i: int, r: int) -> bool:
+        return i == 3 and r in (2, 3)
+
+    corrections = {key: ALL_ON[key] for key in ("hub_correction", "worker_correction", "outer")}
+    for more in ({}, {"worker_correction": "none"}):
+        settings = {"slots": 32, "partition": "by-hub", **corrections, **more}
+        run = play(tmp_path / str(len(more)), **settings, **faulty(fault, when))
+        assert len(run.report["absences"]) == 2
+        history = corrected_run(config_of(**settings), when)
+        assert close(run.vector(), history.average[-1], 2e-6)
 
 
 @pytest.mark.parametrize("settings", [{"outer": "slowmo", "outer_momentum": 0.0}, {}], ids=str)

@@ -170,6 +170,16 @@ def test_replies_without_steps_are_absent() -> None:
     assert "mll_flower.budget" in absent[0].why
 
 
+def test_an_outer_step_needs_no_steps_in_replies() -> None:
+    def train(partition, arrays, config):
+        return {"x": arrays["x"] + 1}, {"num-examples": 1}
+
+    strategy = together(Corrections(outer="slowmo", outer_rate=2.0, outer_momentum=0.0))
+    with Nodes(client_app(train), 8) as nodes:
+        run(strategy, nodes, {"x": np.zeros(6)}, 2)
+    np.testing.assert_allclose(hubs_of(strategy), 4.0)
+
+
 def test_workers_must_say_that_they_are_corrected() -> None:
     reports = []
     strategy = together(Corrections(worker="mtgc"), on_round=reports.append)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from mll_flower.algorithm.coins import coins
@@ -20,8 +22,13 @@ ALL_ON = {
 }
 
 
-def corrected_run(config: RunConfig) -> CorrectedHistory:
-    """Run the readable algorithm on the run's coins and mini-batches."""
+def corrected_run(
+    config: RunConfig, absent: Callable[[int, int], bool] = lambda worker, round: False
+) -> CorrectedHistory:
+    """Run the readable algorithm on the run's coins and mini-batches.
+
+    ``absent(worker, round)`` says who is absent: it counts as having taken no step.
+    """
     network, batches, tau = network_of(config), Batches(config), config.tau
     schedule = config.schedule()
     theta = np.ones((len(schedule) * tau, network.workers), dtype=bool)
@@ -29,6 +36,11 @@ def corrected_run(config: RunConfig) -> CorrectedHistory:
         for i, p in enumerate(network.p):
             drawn = [coins(config.seed, i, r.number, tau, float(p)) for r in schedule]
             theta[:, i] = np.concatenate(drawn)
+
+    for r in schedule:
+        for i in range(network.workers):
+            if absent(i, r.number):
+                theta[(r.number - 1) * tau : r.number * tau, i] = False
 
     def gradient(i: int, k: int, x: np.ndarray) -> np.ndarray:
         rounds_before = (k - 1) // tau

@@ -59,6 +59,8 @@ class Corrector:
         Node id -> the number under which a worker's state is kept.
     """
 
+    _needs_word = True  # whether replies must say that their workers took off what they were sent
+
     def __init__(
         self,
         settings: Corrections,
@@ -69,7 +71,8 @@ class Corrector:
         worker_key: Callable[[int], int],
     ) -> None:
         self.settings = settings
-        self.counts_steps = tau is not None
+        drift = (settings.rate, settings.hub, settings.worker) != ("none", "none", "none")
+        self.counts_steps = tau is not None and drift
         self.tau, self.q = tau or 1, q
         self.rates = rates
         self.worker_key = worker_key
@@ -165,8 +168,6 @@ class Corrector:
             )
         self._steps[node] = steps
         return ""
-
-    _needs_word = True
 
     def average(self, d: int, hub: Hub, result: HubRound) -> None:
         """Correct the average that a hub has just made of its workers' replies."""

@@ -155,6 +155,8 @@ class GossipCorrector(Corrector):
 
     def _add_up(self, weight: float) -> None:
         """Compute Y(d) from the flows."""
+        if self.settings.hub == "none":
+            return
         for dtype, drift in self.states[0].drift.items():
             drift[...] = 0
             for neighbour in sorted(self.links):
