@@ -100,12 +100,15 @@ def main(
     if dry_run:
         _show_plan(chosen, todo, out, jobs)
         return
-    out.mkdir(parents=True, exist_ok=True)
-    setups = [(setup, range(f.seeds)) for f in chosen for setup in f.setups]
-    state = StateWriter(out, f"figure {figure}", _typed_command(), setups, todo, jobs)
-    with playing(console, todo, state) as on_progress:
-        outcome = reproduce(chosen, todo, out, jobs, _typed_command(), on_progress)
-    state.end("failed" if outcome.failures else "finished")
+    if finished:
+        outcome = reproduce(chosen, [], out, jobs, _typed_command())
+    else:
+        out.mkdir(parents=True, exist_ok=True)
+        setups = [(setup, range(f.seeds)) for f in chosen for setup in f.setups]
+        state = StateWriter(out, f"figure {figure}", _typed_command(), setups, todo, jobs)
+        with playing(console, todo, state) as on_progress:
+            outcome = reproduce(chosen, todo, out, jobs, _typed_command(), on_progress)
+        state.end("failed" if outcome.failures else "finished")
     for summary in outcome.summaries:
         _show(summary)
     for name in outcome.without:

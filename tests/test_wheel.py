@@ -87,6 +87,7 @@ def test_a_run_through_flower_beside_an_app_of_the_user(
     assert (project / "flower" / "report.html").is_file()
 
 
+@pytest.mark.slow
 def test_a_sweep_in_a_folder_without_a_checkout(installed: Installed, tmp_path: Path) -> None:
     settings = "\n".join(f"{key} = {json.dumps(value)}" for key, value in TINY.items())
     (tmp_path / "grid.toml").write_text(f"seeds = 2\n[settings]\n{settings}\n[grid]\nq = [1, 2]\n")

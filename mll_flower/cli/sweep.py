@@ -55,10 +55,10 @@ def sweep(
 ) -> None:
     """Run a grid of settings with several seeds, compare them, and test claims about them.
 
-    FILE names settings, a grid of values, seeds and claims; docs/sweeps.md
-    explains it. Runs that exist already are not run again, and one that was
-    stopped goes on from its checkpoint: the same command continues a sweep
-    that was ended, by whatever signal.
+    FILE is a TOML file with settings, a grid of values, seeds and claims;
+    docs/sweeps.md explains it. Runs that exist already are not run again, and
+    one that was stopped goes on from its checkpoint: the same command
+    continues a sweep that was ended, by whatever signal.
     """
     described = read_sweep(file, data_dir)
     require("mll-flower sweep", *(name for name in EXTRAS["torch"] if name != "ray"))

@@ -106,7 +106,7 @@ class Player:
         """Receive the answer to an order: a value, or an error as text."""
         try:
             value, error = self.pipe.recv()
-        except EOFError:
+        except (EOFError, ConnectionError):
             self.process.join(10)
             value, error = None, f"its process died (exit code {self.process.exitcode})"
         return value, error

@@ -52,3 +52,16 @@ def test_the_small_scale_is_shown_until_the_papers_has_verdicts() -> None:
     assert shown == [other, small, {**one, "verdicts": []}]
     # Alone, one seed is shown as it is: some claims are about a single run.
     assert document.selected([one]) == [one]
+
+
+def test_one_seed_at_the_papers_scale_stands_beside_the_small_one() -> None:
+    small = next(s for s in KEPT if s["scale"] == "small")
+    paper = {**small, "scale": "paper", "seeds": [1], "planned": 3, "minutes": 1234.5}
+    text = document.render(document.selected([small, paper]), [])
+    before, _, section = text.partition(f'<a id="{small["figure"]}-{small["model"]}-paper"></a>')
+    assert "| paper | 1 of 3 | – | – | – |" in before
+    assert small["verdicts"][0]["claim"] in before
+    words = " ".join(section.split())
+    assert "seed 1 (3 are planned); 1,234 minutes of one core." in words
+    assert "no verdicts at this scale yet" in words
+    assert small["verdicts"][0]["claim"] not in section
