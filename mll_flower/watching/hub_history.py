@@ -47,10 +47,12 @@ class HubHistory:
         Rounds of the whole run; a hub that claims more is not believed.
     workers : int
         Workers that the network file gives it.
+    first : int
+        Number of its first worker in the whole network, by which the hubs count them.
     """
 
-    def __init__(self, rounds: int, workers: int) -> None:
-        self.total, self.workers = rounds, workers
+    def __init__(self, rounds: int, workers: int, first: int = 0) -> None:
+        self.total, self.workers, self.first = rounds, workers, first
         self.rows: dict[int, HubRound] = {}
         self.answers = False
         self.reason = self.phase = ""
@@ -86,9 +88,12 @@ class HubHistory:
         return next((row.distance for row in rows if row.distance is not None), None)
 
     def name_of(self, absent: AbsentWorker) -> str:
-        """Return the number of a worker, or its node as long as that is not known."""
+        """Return the number of a worker at its hub, or its node as long as that is not known."""
         number = self._numbers.get(absent.node, absent.number)
-        return f"node {absent.node}" if number is None else str(number)
+        if number is None:
+            return f"node {absent.node}"
+        known = self.first <= number < self.first + self.workers
+        return str(number - self.first if known else number)
 
     def rounds_per_minute(self) -> float | None:
         """Return the rounds of the last minute or so; None if they are not known."""
