@@ -41,7 +41,11 @@ class DeploymentSource(Source):
 
     def __init__(self, network: NetworkFile, insecure: bool = False) -> None:
         self.network, self.insecure = network, insecure
-        self.hubs = {entry.id: HubHistory(network.rounds, entry.workers) for entry in network.hubs}
+        self.hubs: dict[str, HubHistory] = {}
+        first = 0
+        for entry in network.hubs:
+            self.hubs[entry.id] = HubHistory(network.rounds, entry.workers, first)
+            first += entry.workers
         self._index = {entry.id: d for d, entry in enumerate(network.hubs)}
         self._still = self._network_data()
 

@@ -109,14 +109,14 @@ def test_a_long_history_comes_in_pieces_and_a_hub_that_returns_replaces_its_roun
 
 
 def test_a_worker_is_named_once_its_number_is_known() -> None:
-    hub = HubHistory(rounds=9, workers=2)
+    hub = HubHistory(rounds=9, workers=2, first=2)
     unknown, known = ({"node": "77", "worker": n, "cause": "late"} for n in (None, 3))
     said = {"reachable": True, "round": 2}
     hub.take({**said, "rounds": [row(1, absent=[unknown])]}, 1.0)
     (first,) = hub.rows[1].absent
     assert hub.name_of(first) == "node 77"
     hub.take({**said, "rounds": [row(2, absent=[known])]}, 1.0)
-    assert hub.name_of(first) == "3"
+    assert hub.name_of(first) == "1"  # the second of this hub, the fourth of the network
 
 
 def test_a_hub_that_has_ended_and_stops_answering_is_not_down() -> None:
