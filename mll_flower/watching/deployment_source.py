@@ -41,13 +41,17 @@ class DeploymentSource(Source):
 
     def __init__(self, network: NetworkFile, insecure: bool = False) -> None:
         self.network, self.insecure = network, insecure
-        self.hubs = {entry.id: HubHistory(network.rounds, entry.workers) for entry in network.hubs}
+        self.hubs: dict[str, HubHistory] = {}
+        first = 0
+        for entry in network.hubs:
+            self.hubs[entry.id] = HubHistory(network.rounds, entry.workers, first)
+            first += entry.workers
         self._index = {entry.id: d for d, entry in enumerate(network.hubs)}
         self._still = self._network_data()
 
     def look(self) -> View:
         """Ask all hubs, and return what is known of them."""
-        after = {id: hub.newest for id, hub in self.hubs.items()}
+        after = {id: hub.asked_after for id, hub in self.hubs.items()}
         answers = ask_hubs(self.network, self.insecure, after=after)
         for id, answer in answers.items():
             self.hubs[id].take(answer, time.time())
@@ -155,13 +159,19 @@ class DeploymentSource(Source):
         rates = [rate for hub in hubs if (rate := hub.rounds_per_minute()) is not None]
         losses = [hub.loss for hub in hubs if hub.loss is not None]
         arrived = sum(hub.arrived for hub in hubs)
-        silent = len(self._silent())
+        silent, over = len(self._silent()), sum(hub.over for hub in hubs)
+        answering = f"{sum(hub.answers for hub in hubs)} of {len(hubs)} answer"
+        metrics = [hub.metric for hub in hubs if hub.metric is not None]
+        distances = [d for hub in hubs if (d := hub.last_distance) is not None]
         pairs = [
-            ("hubs that answer", f"{sum(hub.answers for hub in hubs)} of {len(hubs)}"),
+            ("hubs", f"{over} of {len(hubs)} finished" if over else answering),
             ("workers in the last round", f"{arrived} of {sum(hub.workers for hub in hubs)}"),
             ("links not used", f"{silent} of {len(self.network.edges)}"),
             ("rounds per minute", _mean(rates)),
             ("mean training loss", _mean(losses)),
+            (f"mean {metrics[0][0] if metrics else 'metric'}", _mean([v for _, v in metrics])),
+            ("largest disagreement", format_number(max(distances, default=None), 3)),
+            ("absences", format_number(sum(len(r.absent) for h in hubs for r in h.rows.values()))),
         ]
         return sections.facts(pairs, "tiles")
 
@@ -197,7 +207,7 @@ class DeploymentSource(Source):
         for id, hub in self.hubs.items():
             for row in hub.rows.values():
                 for absence in row.absent:
-                    key = (id, absence.who, absence.cause)
+                    key = (id, hub.name_of(absence), absence.cause)
                     counts[key] += 1
                     last[key] = (row.round, absence.why)
         if not counts:

@@ -17,9 +17,9 @@ _ABSENT = 100  # absences of one round that are kept
 
 @dataclass(frozen=True)
 class AbsentWorker:
-    """A worker that was absent from a round: who (its number where that is known), and why."""
+    """A worker that was absent from a round: its node, its number where that is known, and why."""
 
-    who: str
+    node: str
     number: int | None
     cause: str
     why: str
@@ -47,10 +47,12 @@ class HubHistory:
         Rounds of the whole run; a hub that claims more is not believed.
     workers : int
         Workers that the network file gives it.
+    first : int
+        Number of its first worker in the whole network, by which the hubs count them.
     """
 
-    def __init__(self, rounds: int, workers: int) -> None:
-        self.total, self.workers = rounds, workers
+    def __init__(self, rounds: int, workers: int, first: int = 0) -> None:
+        self.total, self.workers, self.first = rounds, workers, first
         self.rows: dict[int, HubRound] = {}
         self.answers = False
         self.reason = self.phase = ""
@@ -60,7 +62,9 @@ class HubHistory:
         self.metric: tuple[str, float] | None = None
         self.arrived = 0
         self.newest = 0
+        self._said = 0  # the hub's round by its own word
         self.last_news = 0.0
+        self._numbers: dict[str, int] = {}  # of nodes; known once a worker has replied
 
     @property
     def over(self) -> bool:
@@ -68,6 +72,28 @@ class HubHistory:
         return self.phase in ("finishing", "finished") or (
             not self.answers and self.newest >= self.total > 0
         )
+
+    @property
+    def asked_after(self) -> int:
+        """The round after which the hub's rounds are not known here.
+
+        A hub that has come back plays rounds again that are known already.
+        """
+        return min(max(self.rows, default=0), self._said)
+
+    @property
+    def last_distance(self) -> float | None:
+        """How far the last mixing that is known moved the hub's model."""
+        rows = reversed(self.rows.values())
+        return next((row.distance for row in rows if row.distance is not None), None)
+
+    def name_of(self, absent: AbsentWorker) -> str:
+        """Return the number of a worker at its hub, or its node as long as that is not known."""
+        number = self._numbers.get(absent.node, absent.number)
+        if number is None:
+            return f"node {absent.node}"
+        known = self.first <= number < self.first + self.workers
+        return str(number - self.first if known else number)
 
     def rounds_per_minute(self) -> float | None:
         """Return the rounds of the last minute or so; None if they are not known."""
@@ -96,6 +122,7 @@ class HubHistory:
             self._add(row, now)
         number = _whole(answer.get("round"))
         if number is not None and 0 <= number <= self.total:
+            self._said = number
             self.newest = max(number, max(self.rows, default=0))
         if (self.newest, self.phase) != before:
             self.last_news = now
@@ -118,6 +145,8 @@ class HubHistory:
             mixed=_whole(row.get("mixing")) is not None and "absent" in row,
             absent=tuple(_absent(entry) for entry in entries if isinstance(entry, dict)),
         )
+        if len(self._numbers) < MOST_ROWS:
+            self._numbers |= {a.node: a.number for a in found.absent if a.number is not None}
         if number in self.rows:
             del self.rows[number]  # a hub that has come back plays a round again: now the newest
         self.rows[number] = found
@@ -127,8 +156,8 @@ class HubHistory:
 
 def _absent(entry: Mapping[str, Any]) -> AbsentWorker:
     number = _whole(entry.get("worker"))
-    who = str(number) if number is not None else f"node {_text(entry.get('node'), 24)}"
-    return AbsentWorker(who, number, _text(entry.get("cause"), 40), _text(entry.get("why"), 300))
+    node, cause = _text(entry.get("node"), 24), _text(entry.get("cause"), 40)
+    return AbsentWorker(node, number, cause, _text(entry.get("why"), 300))
 
 
 def _text(value: object, most: int) -> str:

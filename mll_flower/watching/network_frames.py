@@ -37,10 +37,6 @@ def _frames(hubs: Sequence[HubHistory]) -> dict[str, Any]:
     numbers = sorted({number for hub in hubs for number in hub.rows})
     most = max(40, min(FRAMES, FLOATS // len(hubs)))
     chosen = [numbers[i] for i in stable_pick(len(numbers), most)]
-    first_worker, total = [], 0
-    for hub in hubs:
-        first_worker.append(total)
-        total += hub.workers
     start = min((row.time for hub in hubs for row in hub.rows.values()), default=0.0)
     columns: dict[str, list[Any]] = {
         "round": [0],
@@ -51,7 +47,7 @@ def _frames(hubs: Sequence[HubHistory]) -> dict[str, Any]:
         "metric": [[None] * len(hubs)],
         "absent": [[]],
     }
-    distance: list[float | None] = [0.0] * len(hubs)
+    distance: list[float | None] = [None] * len(hubs)
     absent: set[int] = set()
     mixed = False
     shown = set(chosen)
@@ -63,7 +59,7 @@ def _frames(hubs: Sequence[HubHistory]) -> dict[str, Any]:
             distance[d] = row.distance if row.distance is not None else distance[d]
             mixed = mixed or row.mixed
             known = {a.number for a in row.absent if a.number is not None}
-            absent |= known & set(range(first_worker[d], first_worker[d] + hubs[d].workers))
+            absent |= known & set(range(hubs[d].first, hubs[d].first + hubs[d].workers))
         if number in shown:
             times = [row.time for row in rows if row is not None]
             columns["round"].append(number)

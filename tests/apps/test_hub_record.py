@@ -180,6 +180,26 @@ class TestComplete:
         assert following["model_bytes"] == row["model_bytes"] + 16
 
 
+def test_the_operator_is_told_of_rounds_also_after_a_restart(
+    record: HubRecord, tmp_path: Path, gossip: InProcessGossip
+) -> None:
+    late = Absent(13, Absence.LATE, "y" * 100 + "x" * 160)
+    rows = [row_of(record, n, HubRound([arrival(11, 4, 5, 2.0)], [late])) for n in (1, 2, 3)]
+    for row in rows:
+        record.write({**row, "disagreement": 0.5, "accuracy": 0.75})
+    told = gossip.answer_operator({"rounds-after": 1})["rounds"]
+    assert [row["round"] for row in told] == [2, 3]
+    assert (told[0]["disagreement"], told[0]["accuracy"], told[0]["loss"]) == (0.5, 0.75, 2.0)
+    expected = {"node": "13", "worker": None, "cause": "late", "why": "x" * 160}
+    assert told[0]["absent"] == [expected]
+    assert "rounds" not in gossip.status()
+    assert "rounds" not in gossip.answer_operator({"rounds-after": "1"})
+    again = InProcessGossip(InProcessBoard(), "a", ["b"], "trial")
+    HubRecord(tmp_path, "trial", "a", again).complete(rows[-1])
+    assert [r["round"] for r in again.answer_operator({"rounds-after": 0})["rounds"]] == [1, 2, 3]
+    again.close()
+
+
 def test_rows_go_to_tensorboard_if_that_is_asked(tmp_path: Path, gossip: InProcessGossip) -> None:
     record = HubRecord(tmp_path, "trial", "a", gossip, tensorboard=True)
     late = Absent(13, Absence.LATE, "late")

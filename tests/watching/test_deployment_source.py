@@ -93,6 +93,32 @@ def test_whatever_a_hub_answers_can_be_shown(tmp_path: Path, lie: dict[str, Any]
     assert "\\u001b" not in text
 
 
+def test_a_long_history_comes_in_pieces_and_a_hub_that_returns_replaces_its_rounds() -> None:
+    hub = HubHistory(rounds=100, workers=2)
+    assert hub.asked_after == 0
+    said = {"reachable": True, "phase": "training", "round": 50}
+    hub.take({**said, "rounds": [row(n) for n in range(1, 21)]}, 1.0)
+    assert (hub.newest, hub.asked_after) == (50, 20)
+    hub.take({**said, "rounds": [row(n) for n in range(21, 51)]}, 2.0)
+    assert hub.asked_after == 50
+    # From its checkpoint of round 40.
+    hub.take({**said, "round": 40, "rounds": []}, 3.0)
+    assert hub.asked_after == 40
+    hub.take({**said, "round": 41, "rounds": [row(41, loss=7.0)]}, 4.0)
+    assert hub.rows[41].loss == 7.0
+
+
+def test_a_worker_is_named_once_its_number_is_known() -> None:
+    hub = HubHistory(rounds=9, workers=2, first=2)
+    unknown, known = ({"node": "77", "worker": n, "cause": "late"} for n in (None, 3))
+    said = {"reachable": True, "round": 2}
+    hub.take({**said, "rounds": [row(1, absent=[unknown])]}, 1.0)
+    (first,) = hub.rows[1].absent
+    assert hub.name_of(first) == "node 77"
+    hub.take({**said, "rounds": [row(2, absent=[known])]}, 1.0)
+    assert hub.name_of(first) == "1"  # the second of this hub, the fourth of the network
+
+
 def test_a_hub_that_has_ended_and_stops_answering_is_not_down() -> None:
     hub = HubHistory(rounds=3, workers=2)
     hub.take({"reachable": True, "phase": "training", "round": 2, "rounds": [row(1), row(2)]}, 1.0)

@@ -117,13 +117,19 @@ function nearest(xs, value) {
 // keys have selected; without a selection, those at the frame of the graph.
 function curves(id) {
   const box = byId(id), legend = byId(id + "-legend");
-  let selected = null, plot, line, series = [], longest, range;
+  let selected = null, plot, line, series = [], longest, range, gaps = false;
   const shownValue = () => selected ??
     (data.frames?.[state.axis] ? data.frames[state.axis][state.frame] : Infinity);
   function updateLegend() {
     if (!series.length) return;
     const value = shownValue(), own = longest.x[nearest(longest.x, value)];
-    const valueOf = (s) => s.y[nearest(s.x, value)];
+    // A value that is missing is the last one that is known; that of a run that diverges is not.
+    const valueOf = (s) => {
+      let i = nearest(s.x, value);
+      while (gaps && i > 0 && s.y[i] === null) i--;
+      return s.y[i];
+    };
+    const textOf = (s) => (gaps && valueOf(s) === null ? "unknown" : format(valueOf(s)));
     legend.textContent = "";
     html("li", `${AXES[state.axis]} ${format(own)}`, legend);
     let shown = series;
@@ -133,7 +139,7 @@ function curves(id) {
     for (const s of shown) {
       const item = html("li", undefined, legend);
       html("i", "", item).style.background = s.colour;
-      html("span", `${s.name} ${format(valueOf(s))}`, item);
+      html("span", `${s.name} ${textOf(s)}`, item);
     }
     if (shown !== series) html("li", "(the eight largest)", legend);
     line.setAttribute("x1", plot.px(own)); line.setAttribute("x2", plot.px(own));
@@ -145,6 +151,7 @@ function curves(id) {
     const section = box.closest("section");
     section.hidden = !chart;
     if (!chart) return;
+    gaps = Boolean(chart.gaps);
     section.querySelector("h2").textContent = chart.title;
     if (!series.length) {
       legend.textContent = box.textContent = "";

@@ -32,13 +32,15 @@ let hubs = [], edges = [], dots = [];
 function drawGraph() {
   const box = byId("graph"), width = Math.max(box.clientWidth, 240);
   const number = data.positions.length;
-  const height = Math.round(Math.min(Math.max(width * 0.85, 280), 460));
+  // Hubs in a single row need no more height than their names and values.
+  const inRow = new Set(data.positions.map(([, y]) => y)).size === 1;
+  const height = inRow ? 200 : Math.round(Math.min(Math.max(width * 0.85, 280), 460));
   const pad = number > 20 ? 20 : 58, below = number > 20 ? 24 : 64;
   const side = Math.min(width - 2 * pad, height - pad - below);
-  const stretch = Math.min((width - 2 * pad) / side, 1.6) * side;
+  const stretch = Math.min(width - 2 * pad, inRow ? 560 : 1.6 * side);
   const at = data.positions.map(([x, y]) =>
     [width / 2 + (x - 0.5) * stretch, pad + (height - pad - below - side) / 2 + y * side]);
-  let gap = side;
+  let gap = inRow ? stretch : side;
   at.forEach((a, i) => at.forEach((b, j) => {
     if (i < j) gap = Math.min(gap, Math.hypot(a[0] - b[0], a[1] - b[1])); }));
   // Where workers have no room around their hub, hubs are drawn without them, and larger.
