@@ -33,6 +33,7 @@ _SET_ELSEWHERE = {
     "pool": "a SuperNode of a deployment is one worker",
     "preset": "a deployment has no presets: set the values themselves",
     "rates": "the rates of a deployment are measured",
+    "clock": "a deployment runs in real time",
     "wait-for-all": "a round of a deployment ends at its deadline",
 }
 """Keys of the run config that may not be in a network file's [run-config], and why."""

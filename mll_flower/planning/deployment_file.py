@@ -17,6 +17,7 @@ from mll_flower.deployment.run_config import hub_run_config
 from mll_flower.planning.candidates import Candidate, Costs, network_of
 from mll_flower.planning.plan_file import Plan
 from mll_flower.timing.clock import FloatArray
+from mll_flower.timing.tables import read_toml
 
 NAME = "network.toml"
 """Name of the file."""
@@ -74,7 +75,9 @@ def write_deployment(
         "absent": plan.task.get("absent", "keep"),
         "mixing": "metropolis",
     }
-    task = {key: value for key, value in plan.task.items() if key != "absent"}
+    # Where data are is a matter of each machine, unless the plan's file says it.
+    given = {key.replace("_", "-") for key in read_toml(plan.path, "a plan").get("task", {})}
+    task = {k: v for k, v in plan.task.items() if k != "absent" and (k in given or k != "data-dir")}
     if candidate.mixing != "metropolis" and candidate.edges:
         network = network_of(candidate, costs, weights)
         h = mixing_matrix(network.graph, network.b, candidate.mixing)

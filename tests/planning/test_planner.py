@@ -182,6 +182,7 @@ def test_a_budget_in_which_nothing_fits(tmp_path: Path) -> None:
     result = invoke("plan", tmp_path / "plan.toml", "-o", tmp_path / "out", "--processes", 1)
     assert result.exit_code == 2
     assert "not one round of any setting fits into the budget" in " ".join(result.output.split())
+    assert not (tmp_path / "out").exists()  # given back
 
 
 def test_the_example_is_written_and_never_over_a_file(tmp_path: Path) -> None:
