@@ -120,9 +120,3 @@ def _addresses(plan: Plan, name: str, place: int) -> dict[str, str]:
 def _id(name: str) -> str:
     """Return a name as network files want it: lower-case letters, digits and hyphens."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:50].strip("-") or "hub"
-
-
-def clashing_ids(names: tuple[str, ...]) -> list[str]:
-    """Return names of regions that would have the same id in a network file."""
-    ids = [_id(name) for name in names]
-    return [name for name, id in zip(names, ids, strict=True) if ids.count(id) > 1]

@@ -140,6 +140,7 @@ def make_plan(
     try:
         with Players(processes) as players:
             searcher = Searcher(plan, output, metric, costs, weights, players, say)
+            _try_deployment(plan, output, searcher.found.candidates, costs, weights)
             found = searcher.search()
     finally:
         shutil.rmtree(output / "pilots", ignore_errors=True)
@@ -161,6 +162,20 @@ def make_plan(
     report = _report(plan, answer, costs, time.monotonic() - started)
     files.write_json(output / REPORT, report)
     return answer
+
+
+def _try_deployment(
+    plan: Plan, output: Path, candidates: list[Candidate], costs: Costs, weights: FloatArray
+) -> None:
+    """Say before the search if the regions' names or addresses cannot be those of a deployment."""
+    folder = output / "pilots" / "deployment"
+    folder.mkdir(parents=True)
+    try:
+        most_hubs = min(candidates, key=lambda candidate: candidate.one_server)
+        write_deployment(folder, plan, most_hubs, costs, weights, 1.0)
+    except ValueError as error:
+        problem = str(error).removeprefix(f"{folder / 'network.toml'}: ")
+        raise ValueError(f"{plan.path}: region: {problem}") from None
 
 
 def _measure(plan: Plan) -> tuple[Costs, FloatArray, str]:

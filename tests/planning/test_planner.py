@@ -163,6 +163,17 @@ def test_a_budget_of_bytes(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "out")
 
 
+def test_addresses_and_names_that_no_deployment_could_have(tmp_path: Path) -> None:
+    for old, new, message in (
+        ("b.example:9092", "b.example", "region: hub 2: superlink: 'b.example'; write"),
+        ('name = "b"', 'name = "north-sea"', "region: hub 2: id: 'north-sea' is taken; choose"),
+    ):
+        (tmp_path / "plan.toml").write_text(SMALL.replace(old, new))
+        result = invoke("plan", tmp_path / "plan.toml", "-o", tmp_path / "out")
+        assert result.exit_code == 2
+        assert message in " ".join(result.output.split())
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
