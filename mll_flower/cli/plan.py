@@ -68,7 +68,7 @@ def plan(
     if file is None:
         raise ValueError("which plan? give its file; mll-flower plan --example writes one")
     from mll_flower.planning.plan_file import load_plan
-    from mll_flower.planning.planner import claim_folder, make_plan
+    from mll_flower.planning.planner import claimed_folder, make_plan
     from mll_flower.processes.end_requests import EndRequested, end_requests
     from mll_flower.results.progress_bar import terminal_bars
 
@@ -76,23 +76,25 @@ def plan(
     require("mll-flower plan", *(name for name in EXTRAS["torch"] if name != "ray"))
     if seeds is not None:
         wanted = replace(wanted, search=replace(wanted.search, seeds=seeds))
-    folder = claim_folder(output, wanted, overwrite)
-    with end_requests(), terminal_bars(console) as bars:
-        task = bars.add_task("starting", total=None, note="")
+    try:
+        with (
+            end_requests(),
+            claimed_folder(output, wanted, overwrite) as folder,
+            terminal_bars(console) as bars,
+        ):
+            task = bars.add_task("starting", total=None, note="")
 
-        def say(stage: str, done: int, total: int) -> None:
-            bars.update(task, description=stage, completed=done, total=total, note="runs")
+            def say(stage: str, done: int, total: int) -> None:
+                bars.update(task, description=stage, completed=done, total=total, note="runs")
 
-        try:
-            answer = make_plan(wanted, folder, processes or len(os.sched_getaffinity(0)), say)
-        except EndRequested as request:
-            bars.stop()
-            console.print(f"Interrupted: {folder} holds no answer.", soft_wrap=True)
-            raise typer.Exit(request.exit_code) from None
-        except RuntimeError as failure:
-            bars.stop()
-            console.print(f"Error: {failure}", style="bold red", markup=False, soft_wrap=True)
-            raise typer.Exit(1) from None
+            cores = len(os.sched_getaffinity(0))
+            answer = make_plan(wanted, folder, processes or cores, say)
+    except EndRequested as request:
+        console.print("Interrupted: there is no answer.")
+        raise typer.Exit(request.exit_code) from None
+    except RuntimeError as failure:
+        console.print(f"Error: {failure}", style="bold red", markup=False, soft_wrap=True)
+        raise typer.Exit(1) from None
     _print_answer(answer)
 
 

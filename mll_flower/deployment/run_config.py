@@ -34,6 +34,7 @@ _SET_ELSEWHERE = {
     "pool": "a SuperNode of a deployment is one worker",
     "preset": "a deployment has no presets: set the values themselves",
     "rates": "the rates of a deployment are measured",
+    "clock": "a deployment runs in real time",
     "wait-for-all": "a round of a deployment ends at its deadline",
     **{key: f"`{key}` of the network file sets it" for key in SETTINGS},
 }

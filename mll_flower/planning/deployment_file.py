@@ -17,6 +17,7 @@ from mll_flower.deployment.run_config import hub_run_config
 from mll_flower.planning.candidates import Candidate, Costs, network_of
 from mll_flower.planning.plan_file import Plan
 from mll_flower.timing.clock import FloatArray
+from mll_flower.timing.tables import read_toml
 
 NAME = "network.toml"
 """Name of the file."""
@@ -74,7 +75,9 @@ def write_deployment(
         "absent": plan.task.get("absent", "keep"),
         "mixing": "metropolis",
     }
-    task = {key: value for key, value in plan.task.items() if key != "absent"}
+    # Where data are is a matter of each machine, unless the plan's file says it.
+    given = {key.replace("_", "-") for key in read_toml(plan.path, "a plan").get("task", {})}
+    task = {k: v for k, v in plan.task.items() if k != "absent" and (k in given or k != "data-dir")}
     if candidate.mixing != "metropolis" and candidate.edges:
         network = network_of(candidate, costs, weights)
         h = mixing_matrix(network.graph, network.b, candidate.mixing)
@@ -117,9 +120,3 @@ def _addresses(plan: Plan, name: str, place: int) -> dict[str, str]:
 def _id(name: str) -> str:
     """Return a name as network files want it: lower-case letters, digits and hyphens."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:50].strip("-") or "hub"
-
-
-def clashing_ids(names: tuple[str, ...]) -> list[str]:
-    """Return names of regions that would have the same id in a network file."""
-    ids = [_id(name) for name in names]
-    return [name for name, id in zip(names, ids, strict=True) if ids.count(id) > 1]

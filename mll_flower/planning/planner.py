@@ -6,7 +6,8 @@ import csv
 import math
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
@@ -65,8 +66,11 @@ class Answer:
     names: tuple[str, ...]
 
 
-def claim_folder(output: Path | None, plan: Plan, overwrite: bool) -> Path:
+@contextmanager
+def claimed_folder(output: Path | None, plan: Plan, overwrite: bool) -> Iterator[Path]:
     """Make the folder of a plan; ValueError if it holds another one.
+
+    A plan that ends without an answer gives the folder back.
 
     Parameters
     ----------
@@ -86,10 +90,7 @@ def claim_folder(output: Path | None, plan: Plan, overwrite: bool) -> Path:
             raise ValueError(
                 f"output={str(output)!r} holds a plan: give another folder, or --overwrite"
             )
-        for name in ("graphs", "runs", "pilots"):
-            shutil.rmtree(output / name, ignore_errors=True)
-        for name in (REPORT, TABLE, PICTURE, SETTING, CLOCK, "network.toml", "mixing.json"):
-            (output / name).unlink(missing_ok=True)
+        _remove_plan(output)
     try:
         output.mkdir(parents=True, exist_ok=True)
         # Of two plans that start at the same moment, one gets the folder.
@@ -101,7 +102,20 @@ def claim_folder(output: Path | None, plan: Plan, overwrite: bool) -> Path:
         raise ValueError(
             f"output={str(output)!r} cannot be written ({error.strerror}): give another folder"
         ) from None
-    return output.absolute()
+    try:
+        yield output.absolute()
+    except BaseException:
+        _remove_plan(output)
+        with suppress(OSError):
+            output.rmdir()  # stays if it holds anything else
+        raise
+
+
+def _remove_plan(output: Path) -> None:
+    for name in ("graphs", "runs", "pilots"):
+        shutil.rmtree(output / name, ignore_errors=True)
+    for name in (REPORT, TABLE, PICTURE, SETTING, CLOCK, "network.toml", "mixing.json"):
+        (output / name).unlink(missing_ok=True)
 
 
 def make_plan(
@@ -114,7 +128,7 @@ def make_plan(
     plan : Plan
         The plan.
     output : Path
-        Its folder, from `claim_folder`.
+        Its folder, from `claimed_folder`.
     processes : int
         Runs at the same time.
     say : callable
@@ -126,6 +140,7 @@ def make_plan(
     try:
         with Players(processes) as players:
             searcher = Searcher(plan, output, metric, costs, weights, players, say)
+            _try_deployment(plan, output, searcher.found.candidates, costs, weights)
             found = searcher.search()
     finally:
         shutil.rmtree(output / "pilots", ignore_errors=True)
@@ -147,6 +162,20 @@ def make_plan(
     report = _report(plan, answer, costs, time.monotonic() - started)
     files.write_json(output / REPORT, report)
     return answer
+
+
+def _try_deployment(
+    plan: Plan, output: Path, candidates: list[Candidate], costs: Costs, weights: FloatArray
+) -> None:
+    """Say before the search if the regions' names or addresses cannot be those of a deployment."""
+    folder = output / "pilots" / "deployment"
+    folder.mkdir(parents=True)
+    try:
+        most_hubs = min(candidates, key=lambda candidate: candidate.one_server)
+        write_deployment(folder, plan, most_hubs, costs, weights, 1.0)
+    except ValueError as error:
+        problem = str(error).removeprefix(f"{folder / 'network.toml'}: ")
+        raise ValueError(f"{plan.path}: region: {problem}") from None
 
 
 def _measure(plan: Plan) -> tuple[Costs, FloatArray, str]:
