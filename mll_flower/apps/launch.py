@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from mll_flower.config import RunConfig
+from mll_flower.processes.ray_cluster import THIS_MACHINE, Resources
 from mll_flower.results.output_folder import claim_output, new_output, release_output
 from mll_flower.tasks.data import absolute_dataset, find_published, is_published
 from mll_flower.tasks.own_code import needs_code_dir
@@ -40,12 +41,6 @@ def absolute_paths(settings: Mapping[str, Any]) -> dict[str, Any]:
     if settings.get("code-dir") or needs_code_dir(settings):
         settings["code-dir"] = str(Path(settings.get("code-dir") or "").absolute())
     return settings
-
-
-def check_actors(actors: int) -> None:
-    """Raise ValueError unless this can be a number of processes."""
-    if actors < 0:
-        raise ValueError(f"actors={actors}: give a number of processes, or 0 for one per core")
 
 
 @contextmanager
@@ -110,7 +105,7 @@ def run_on_flower(
     on_line: Callable[[str], None],
     on_idle: Callable[[], None] | None = None,
     home: Path | None = None,
-    actors: int = 0,
+    resources: Resources = THIS_MACHINE,
 ) -> Path:
     """Run on Flower's simulation engine; return the folder of the results.
 
@@ -124,19 +119,14 @@ def run_on_flower(
         Called about twice a second while the run goes on.
     home : Path, optional
         Flower's home; a temporary one by default.
-    actors : int
-        Processes that train; 0: one per core.
+    resources : Resources
+        The processes that train: their number, or the cluster that they belong to.
     """
     from mll_flower.processes.flower_environment import app_directory
     from mll_flower.processes.simulation import run_app, simulation_superlink
 
-    federation = {
-        "num-supernodes": RunConfig.from_run_config(values).nodes,
-        "client-resources-num-cpus": 1,
-        "init-args-num-cpus": actors or len(os.sched_getaffinity(0)),
-        "init-args-log-to-driver": False,
-    }
-    with simulation_superlink(home) as superlink:
+    federation = resources.federation(RunConfig.from_run_config(values).nodes)
+    with simulation_superlink(home, resources) as superlink:
         app = app_directory(superlink.home)
         # Every key, because the app that Flower runs may have other defaults in its pyproject.toml.
         settings = RunConfig.from_run_config(values).to_run_config()

@@ -43,6 +43,7 @@ from mll_flower.models.checkpoint import (
 )
 from mll_flower.models.layout import Flat
 from mll_flower.models.sums import sum_models
+from mll_flower.processes.actor_pool import replace_dead_actors
 from mll_flower.results import files
 from mll_flower.results.plots import plot_run
 from mll_flower.results.recorder import Hook, Recorder
@@ -123,6 +124,7 @@ class _NetworkRun:
         self.on_message = on_message
         self.threads = threads
         self.place_of, examples = self._find_workers()
+        replace_dead_actors()  # their pool exists by now
         self.network = config.network(examples)
         self.schedule: list[Round] = config.schedule()
         self.resumed = load_checkpoint(config.resume) if config.resume else None

@@ -16,7 +16,6 @@ import numpy as np
 
 from mll_flower.apps.launch import (
     absolute_paths,
-    check_actors,
     claimed_output,
     run_in_process,
     run_on_flower,
@@ -24,6 +23,7 @@ from mll_flower.apps.launch import (
 from mll_flower.apps.load_run import load_run
 from mll_flower.config import RunConfig
 from mll_flower.models.checkpoint import load_checkpoint
+from mll_flower.processes.ray_cluster import Resources
 from mll_flower.results import files
 from mll_flower.results.progress_bar import RunProgress, progress_bar
 from mll_flower.results.recorder import Hook
@@ -58,7 +58,8 @@ def simulate(
     overwrite : bool
         Whether an output folder that holds a run is replaced.
     actors : int
-        With ``backend="flower"``: processes that train; 0: one per core.
+        With ``backend="flower"``: processes that train; 0: one per core. If the environment
+        variable RAY_ADDRESS names a Ray cluster, that decides.
     **settings
         Keys of the run config, with underscores: ``hubs=5, tau=8, rates=[0.5, 1, 1, 1]``.
         ``mll-flower run --help`` explains them. Lists, arrays and paths are taken as they are; a
@@ -79,7 +80,7 @@ def simulate(
     """
     if backend not in ("in-process", "flower"):
         raise ValueError(f"backend={backend!r}: give 'in-process' or 'flower'")
-    check_actors(actors)
+    resources = Resources.found(actors) if backend == "flower" else Resources(actors)
     values = absolute_paths(_run_config(settings, backend))
     if any(callable(value) for value in settings.values()):
         _forget_functions()
@@ -88,7 +89,7 @@ def simulate(
         slots = RunConfig.from_run_config(claimed).schedule()[-1].slot
         with _hooks(slots, progress, on_round, on_evaluation) as (round_hook, evaluation_hook):
             if backend == "flower":
-                _run_on_flower(claimed, round_hook, evaluation_hook, actors)
+                _run_on_flower(claimed, round_hook, evaluation_hook, resources)
             else:
                 with _torch_threads_kept():
                     run_in_process(
@@ -182,14 +183,14 @@ def _ignore(record: dict[str, Any]) -> None:
 
 
 def _run_on_flower(
-    values: Mapping[str, Any], on_round: Hook, on_evaluation: Hook, actors: int
+    values: Mapping[str, Any], on_round: Hook, on_evaluation: Hook, resources: Resources
 ) -> None:
     from mll_flower.results.following import RowFollower
 
     resume = values.get("resume")
     earlier = load_checkpoint(resume).extra["rows"] if resume else 0
     rows = RowFollower(Path(values["output"]), on_round, on_evaluation, earlier)
-    run_on_flower(values, lambda line: None, rows.look, actors=actors)
+    run_on_flower(values, lambda line: None, rows.look, resources=resources)
     rows.look()
 
 

@@ -24,7 +24,6 @@ from rich.text import Text
 from mll_flower.algorithm.network import is_network
 from mll_flower.apps.launch import (
     absolute_paths,
-    check_actors,
     claimed_output,
     run_in_process,
     run_on_flower,
@@ -34,6 +33,7 @@ from mll_flower.config import RunConfig
 from mll_flower.extras import EXTRAS, require
 from mll_flower.models import checkpoint
 from mll_flower.processes.end_requests import EndRequested, end_requests
+from mll_flower.processes.ray_cluster import Resources
 from mll_flower.results import files
 from mll_flower.results.progress import newest_evaluation, read_progress
 from mll_flower.results.progress_bar import terminal_bars
@@ -50,6 +50,8 @@ def run(
     in_process: bool,
     actors: int,
     overwrite: bool,
+    ray_address: str = "",
+    actor_gpus: float = 0.0,
     **values: Any,
 ) -> None:
     """Simulate a multi-level network of hubs and workers.
@@ -63,10 +65,14 @@ def run(
     settings = absolute_paths({**_read_config_file(config), **options})
     needed = [name for name in EXTRAS["torch"] if name != "ray" or not in_process]
     # What is wrong with the settings is said first.
-    check_actors(actors)
+    resources = Resources(actors, "", actor_gpus)
+    if in_process and ray_address:
+        raise ValueError(f"ray-address={ray_address!r} with --in-process: leave one of them out")
     RunConfig.check_given(settings)
     checked = RunConfig.from_run_config(settings)
     require("mll-flower run", *needed)
+    if not in_process:
+        resources = Resources.found(actors, ray_address, actor_gpus)
     for note in run_notes(checked):
         console.print(f"Note: {note}.", markup=False, soft_wrap=True, highlight=False)
     with (
@@ -81,7 +87,7 @@ def run(
                 run_in_process(claimed, on_message=bar.update)
             else:
                 bar.show_note("Starting Flower (about 20 s)")
-                run_on_flower(claimed, bar.print_log_line, bar.update, flwr_home, actors)
+                run_on_flower(claimed, bar.print_log_line, bar.update, flwr_home, resources)
         except EndRequested as request:
             bars.stop()
             console.print(_after_interruption(output), markup=False, soft_wrap=True)
@@ -208,6 +214,14 @@ def run_command() -> Callable[..., None]:
             "in_process", bool, False, "Run in this process, without Flower's engine; same numbers."
         ),
         _option("actors", int, 0, "Processes that train; 0: one per core."),
+        _option(
+            "ray_address",
+            str,
+            "",
+            "Run on all nodes of the Ray cluster with this head: host:port, or auto; default: "
+            "RAY_ADDRESS.",
+        ),
+        _option("actor_gpus", float, 0.0, "Share of a GPU that each process that trains takes."),
         _option("overwrite", bool, False, "Replace the run that the output folder holds."),
     ]
     kinds = {bool: bool | None, int: int | None, float: float | None, str: str | None}

@@ -14,6 +14,7 @@ from typing import IO, Any
 from mll_flower.processes.config_pairs import config_pairs
 from mll_flower.processes.flower_environment import flower_environment, free_port
 from mll_flower.processes.process_tree import Processes, ProcessTree
+from mll_flower.processes.ray_cluster import THIS_MACHINE, Resources
 from mll_flower.processes.superlink import CONNECTION, SuperLink, SuperLinkFailed
 from mll_flower.processes.watchdog import sweep
 
@@ -32,13 +33,17 @@ class RunFailed(RuntimeError):
 
 
 @contextmanager
-def simulation_superlink(home: Path | None = None) -> Iterator[SuperLink]:
+def simulation_superlink(
+    home: Path | None = None, resources: Resources = THIS_MACHINE
+) -> Iterator[SuperLink]:
     """Start a SuperLink for simulations on loopback, with ports of its own; end it afterwards.
 
     Parameters
     ----------
     home : Path, optional
         Its Flower home; a temporary folder if not given.
+    resources : Resources
+        The cluster on which its simulations run, if it is not this machine alone.
     """
     sweep()
     with Processes(_PATIENCE) as processes:
@@ -46,6 +51,7 @@ def simulation_superlink(home: Path | None = None) -> Iterator[SuperLink]:
         env = processes.marked(flower_environment(folder))
         if home is None and len(str(folder)) <= _LONGEST_HOME_FOR_RAY:
             env["RAY_TMPDIR"] = str(folder)  # or else Ray's files stay in /tmp after the run
+        env = resources.environment(env)
         superlink = SuperLink(folder, f"127.0.0.1:{free_port()}", env)
         command = ["flower-superlink", "--insecure", "--simulation", "--isolation", "subprocess"]
         command += ["--host", "127.0.0.1", "--port", str(superlink.port)]

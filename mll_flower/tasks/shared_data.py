@@ -144,11 +144,11 @@ def _open(entry: Path) -> Dataset | None:
     """Map the arrays of an entry; None if it does not exist or is not complete."""
     try:
         about = json.loads((entry / _ABOUT).read_text())
-        arrays = [_mapped(entry / f"{key}.npy") for key in _ARRAYS]
+        arrays = {key: _mapped(entry / f"{key}.npy") for key in _ARRAYS}
         os.utime(entry)  # it is in use
     except (OSError, ValueError):
         return None
-    return Dataset("", about["label"], *arrays, about["classes"])
+    return Dataset(name="", label=about["label"], classes=about["classes"], **arrays)
 
 
 def _mapped(path: Path) -> NDArray[Any]:
