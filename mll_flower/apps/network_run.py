@@ -58,7 +58,7 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # With more hubs than this, they are not.
 _ROWS_OF_HUBS, _FEWEST_ROWS, _MOST_HUBS = 20_000, 200, 100
 # Before the end they are measured at four points, on so many rows in all and at least per hub: to
-# see how they move, at a few percent of the time of a small run and less of a large one.
+# see how they move, for 5 to 10 % of the time of the shortest runs and less of longer ones.
 _PARTS, _ROWS_BEFORE_THE_END, _FEWEST_BEFORE_THE_END = 5, 1_000, 50
 
 
