@@ -59,8 +59,9 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # Test rows on which the hubs' own models are measured at the end: in all, and at least per hub.
 # With more hubs than this, they are not.
 _ROWS_OF_HUBS, _FEWEST_ROWS, _MOST_HUBS = 20_000, 200, 100
-# Before the end they are measured so many times, on so many rows in all: to see how they move.
-_TIMES_OF_HUBS, _ROWS_BEFORE_THE_END = 8, 4_000
+# Before the end they are measured at four points, on so many rows in all and at least per hub: to
+# see how they move, for 5 to 10 % of the time of the shortest runs and less of longer ones.
+_PARTS, _ROWS_BEFORE_THE_END, _FEWEST_BEFORE_THE_END = 5, 1_000, 50
 
 
 def run_network(
@@ -323,7 +324,9 @@ class _NetworkRun:
             rounds = self._rounds_of(message) if message else []
             self._evaluate(rounds, self.engine.layout.flatten(arrays))
             if self._hubs_due(done):
-                measured = self._measure_hubs(self._hub_models(), _ROWS_BEFORE_THE_END)
+                measured = self._measure_hubs(
+                    self._hub_models(), _ROWS_BEFORE_THE_END, _FEWEST_BEFORE_THE_END
+                )
                 self.recorder.evaluation_of_hubs([metric for _, metric, _ in measured])
         if message and self._checkpoint_due(message):
             # After the evaluation, so that a resumed run has it.
@@ -359,18 +362,20 @@ class _NetworkRun:
         if not 0 < done < total or not 1 < hubs <= _MOST_HUBS:
             return False
         before = done - self.config.evaluate_rounds()
-        return done * _TIMES_OF_HUBS // total > before * _TIMES_OF_HUBS // total
+        return done * _PARTS // total > before * _PARTS // total
 
     def _evaluate_hubs(self, models: list[Flat]) -> None:
         """Measure each hub's own model: far apart, they show how different the hubs' data are."""
         if len(models) <= _MOST_HUBS:
             # All hubs together take about as long as one evaluation of the averaged model.
-            for hub, measured in enumerate(self._measure_hubs(models, _ROWS_OF_HUBS)):
+            for hub, measured in enumerate(self._measure_hubs(models, _ROWS_OF_HUBS, _FEWEST_ROWS)):
                 self.recorder.evaluation_of_hub(hub, *measured)
 
-    def _measure_hubs(self, models: list[Flat], rows: int) -> list[tuple[float, float, int]]:
+    def _measure_hubs(
+        self, models: list[Flat], rows: int, fewest: int
+    ) -> list[tuple[float, float, int]]:
         """Return test loss, metric and number of test rows of each hub's own model."""
-        limit = min(len(self.engine.task.data.x_test), max(_FEWEST_ROWS, rows // len(models)))
+        limit = min(len(self.engine.task.data.x_test), max(fewest, rows // len(models)))
         return [
             (*self.engine.evaluate(model, "test", limit=limit, threads=self.threads), limit)
             for model in models
