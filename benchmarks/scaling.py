@@ -27,6 +27,8 @@ from mll_flower.config import RunConfig
 from mll_flower.results import files
 
 IN_PROCESS, FLOWER = "in process, one core", 'flwr run, pool = "hub"'
+LIMITS = {IN_PROCESS: 2000, FLOWER: 2800}
+"""Megabytes that the largest network may take."""
 
 
 def _values(data: dict[str, str], model: str, hubs: int, workers: int, slots: int) -> Any:
@@ -110,10 +112,11 @@ def measure_sizes(data: dict[str, str], choice: Namespace, folder: Path) -> None
         series[way] = (choice.workers, medians)
     most, least = max(choice.workers), min(choice.workers)
     for way, sizes in peaks.items():
-        holds = "yes" if sizes[most] < 2000 else "**no**"
+        limit = LIMITS[way]
+        holds = "yes" if sizes[most] < limit else "**no**"
         more = number(sizes[most] - sizes[least])
-        text += f"- {most:,} CNN workers under 2 GB, {way}: {holds} ({number(sizes[most])} MB, "
-        text += f"of which {more} MB came with the last {most - least:,} workers)\n"
+        text += f"- {most:,} CNN workers under {limit / 1e3:g} GB, {way}: {holds} "
+        text += f"({number(sizes[most])} MB, of which {more} MB came with the last {most - least:,} workers)\n"
     plot = plot_path(choice.docs, "scaling")
     lines(plot, series, "workers", "seconds per round (one slot of the CNN)")
     write(choice.docs, "scaling", text + f"\n![scaling](figures/{plot.name})")
