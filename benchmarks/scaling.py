@@ -116,7 +116,8 @@ def measure_sizes(data: dict[str, str], choice: Namespace, folder: Path) -> None
         holds = "yes" if sizes[most] < limit else "**no**"
         more = number(sizes[most] - sizes[least])
         text += f"- {most:,} CNN workers under {limit / 1e3:g} GB, {way}: {holds} "
-        text += f"({number(sizes[most])} MB, of which {more} MB came with the last {most - least:,} workers)\n"
+        text += f"({number(sizes[most])} MB, "
+        text += f"of which {more} MB came with the last {most - least:,} workers)\n"
     plot = plot_path(choice.docs, "scaling")
     lines(plot, series, "workers", "seconds per round (one slot of the CNN)")
     write(choice.docs, "scaling", text + f"\n![scaling](figures/{plot.name})")
