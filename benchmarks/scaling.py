@@ -2,9 +2,11 @@
 
 Run with ``python -m benchmarks.scaling``. Its first part measures rounds (one slot of the CNN, hubs
 of ten workers) of networks with 100 to 1,000 workers, in process and through ``flwr run``: the
-seconds per round, with a straight line fitted to them, and the peak memory. Its second part is a
-run of 1,000 rounds of logistic regression, with straight lines fitted to its memory and to its
-seconds per round. Every round is one message to each hub.
+seconds per round, with a straight line fitted to them, and the peak memory. Its second part has
+networks of up to 1,000 hubs with 10,000 workers: logistic regression, and the CNN with workers that
+take a step in one slot of ten. Its third part is a run of 1,000 rounds of logistic regression, with
+straight lines fitted to its memory and to its seconds per round. Every round is one message to each
+hub.
 """
 
 from __future__ import annotations
@@ -27,6 +29,8 @@ from mll_flower.config import RunConfig
 from mll_flower.results import files
 
 IN_PROCESS, FLOWER = "in process, one core", 'flwr run, pool = "hub"'
+LIMITS = {IN_PROCESS: 2000, FLOWER: 2800}
+"""Megabytes that the largest network may take."""
 
 
 def _values(data: dict[str, str], model: str, hubs: int, workers: int, slots: int) -> Any:
@@ -110,13 +114,49 @@ def measure_sizes(data: dict[str, str], choice: Namespace, folder: Path) -> None
         series[way] = (choice.workers, medians)
     most, least = max(choice.workers), min(choice.workers)
     for way, sizes in peaks.items():
-        holds = "yes" if sizes[most] < 2000 else "**no**"
+        limit = LIMITS[way]
+        holds = "yes" if sizes[most] < limit else "**no**"
         more = number(sizes[most] - sizes[least])
-        text += f"- {most:,} CNN workers under 2 GB, {way}: {holds} ({number(sizes[most])} MB, "
+        text += f"- {most:,} CNN workers under {limit / 1e3:g} GB, {way}: {holds} "
+        text += f"({number(sizes[most])} MB, "
         text += f"of which {more} MB came with the last {most - least:,} workers)\n"
     plot = plot_path(choice.docs, "scaling")
     lines(plot, series, "workers", "seconds per round (one slot of the CNN)")
     write(choice.docs, "scaling", text + f"\n![scaling](figures/{plot.name})")
+
+
+def measure_large(data: dict[str, str], choice: Namespace, folder: Path) -> None:
+    """Measure networks of a thousand hubs: what takes more time per worker than in smaller ones."""
+    rows = []
+    for model, rate in (("logistic", "1"), ("cnn", "0.1")):
+        for hubs in choice.large_hubs:
+            values = _values(data, model, hubs, choice.hub_size, choice.messages)
+            values["rates"] = rate
+            name = f"{model}, p = {rate}: {hubs * choice.hub_size:,} workers, {hubs:,} hubs"
+            start = time.monotonic()
+            ends, _, size = run_in_process(values, folder / f"large-{model}{hubs}")
+            rows.append(_large_row(name, IN_PROCESS, start, ends, hubs * choice.hub_size, size))
+            if not choice.no_flower:
+                start = time.monotonic()
+                ends, sampler = run_flower(values, folder / f"large-flower-{model}{hubs}")
+                workers = hubs * choice.hub_size
+                rows.append(_large_row(name, FLOWER, start, ends, workers, sampler.peak))
+    headings = [
+        "",
+        "seconds per round: median (range)",
+        "us per worker and round",
+        "whole run, s",
+        "peak memory, MB",
+    ]
+    write(choice.docs, "large", table(headings, rows))
+
+
+def _large_row(
+    name: str, way: str, start: float, ends: list[float], workers: int, size: float
+) -> list[str]:
+    whole, spread = time.monotonic() - start, Spread.of(np.diff(ends).tolist())
+    per_worker = 1e6 * spread.median / workers
+    return [f"{name}, {way}", spread.text(), number(per_worker), number(whole), number(size)]
 
 
 def _fit(counts: list[int], medians: list[float]) -> str:
@@ -210,17 +250,20 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument(
         "--no-flower", action="store_true", help="leave out what runs through Flower"
     )
-    parser.add_argument("--only", choices=["workers", "rounds"], help="one of the two parts")
+    parser.add_argument("--only", choices=["workers", "large", "rounds"], help="one of the parts")
+    parser.add_argument("--large-hubs", type=int, nargs="+", default=[100, 300, 1000])
     choice = parser.parse_args(arguments)
     rows = 60_000
     if choice.quick:
         choice.workers, choice.hub_size, choice.hubs, choice.rounds = [4, 8], 2, 2, 50
-        choice.messages, rows = 3, 2_000
+        choice.messages, rows, choice.large_hubs = 3, 2_000, [2, 4]
     with tempfile.TemporaryDirectory() as name:
         data = image_data(choice.data_dir, Path(name), rows)
-        if choice.only != "rounds":
+        if choice.only in (None, "workers"):
             measure_sizes(data, choice, Path(name))
-        if choice.only != "workers":
+        if choice.only in (None, "large"):
+            measure_large(data, choice, Path(name))
+        if choice.only in (None, "rounds"):
             measure_long_run(data, choice, Path(name))
 
 

@@ -1,7 +1,7 @@
 """Compile LLVM code for this CPU, and keep the result on disk: `load`.
 
 Compiling the steps of a network takes about a second, loading them from disk some milliseconds.
-The folder is private (`mll_flower.private_cache`). A file is written under another name and
+The folder is private (`mll_flower.caches`). A file is written under another name and
 renamed, so that a reader sees all of it or nothing, and begins with a checksum. Without such a
 folder (no home, read-only, owned by someone else) every process compiles in memory.
 """
@@ -21,7 +21,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mll_flower.private_cache import private_folder
+from mll_flower.caches import private_folder
 
 if TYPE_CHECKING:
     import llvmlite.ir as ir

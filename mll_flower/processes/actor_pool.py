@@ -29,15 +29,14 @@ def replace_dead_actors() -> None:
     needed = ("submit", "add_actor_back_to_pool", "add_actors_to_pool")
     if kind is None or hasattr(kind, "mended") or not all(hasattr(kind, n) for n in needed):
         return
-    submit, lock = kind.submit, threading.Lock()
-    looked = [0.0]
+    submit, lock, successors = kind.submit, threading.Lock(), _Successors(module)
 
     def submit_when_idle(pool: Any, actor_fn: Any, job: Any) -> Any:
         while True:
             with lock:
+                successors.join(pool)
                 if pool.pool:
                     return submit(pool, actor_fn, job)
-                _fill(module, pool, looked)
             time.sleep(_POLL)
 
     def return_or_drop(pool: Any, future: Any) -> None:
@@ -45,7 +44,6 @@ def replace_dead_actors() -> None:
         with lock:
             if _is_dead(future):
                 pool.num_actors -= 1
-                looked[0] = time.monotonic()  # Ray needs a moment to notice what has gone
                 log(logging.WARNING, "A process that trains has died; %d are left", pool.num_actors)
             else:
                 pool.pool.append(actor)
@@ -66,17 +64,57 @@ def _is_dead(future: Any) -> bool:
     return False
 
 
-def _fill(module: Any, pool: Any, looked: list[float]) -> None:
-    """Start actors in the place of dead ones, if the cluster has room for them now."""
-    now = time.monotonic()
-    if now - looked[0] < _LOOK_FOR_ROOM:
-        return
-    looked[0] = now
-    try:
-        room = module.pool_size_from_resources(pool.client_resources)
-    except ValueError:  # for none at all
-        return
-    missing = min(pool.actors_capacity, room) - pool.num_actors
-    if missing > 0:
-        pool.add_actors_to_pool(missing)
-        log(logging.INFO, "%d new processes train in place of those that died", missing)
+class _Successors:
+    """Actors that are to take the places of dead ones.
+
+    They wait outside the pool until they answer: Ray counts a dead node's CPUs for some seconds
+    more, and an actor that it cannot place would keep its message for ever.
+
+    Parameters
+    ----------
+    module : module
+        Flower's, which knows how many actors fit into the cluster.
+    """
+
+    def __init__(self, module: Any) -> None:
+        self._module = module
+        self._starting: list[tuple[Any, Any]] = []  # with what they have been asked
+        self._looked = 0.0
+
+    def join(self, pool: Any) -> None:
+        """Add to the pool those that answer; start others if the cluster has room for them."""
+        if pool.num_actors >= pool.actors_capacity:
+            return
+        for actor, question in list(self._starting):
+            answered = self._has_answered(question)
+            if answered is None:
+                continue
+            self._starting.remove((actor, question))
+            if answered:
+                pool.pool.append(actor)
+                pool.num_actors += 1
+                log(logging.INFO, "A new process trains; there are %d", pool.num_actors)
+        now = time.monotonic()
+        if now - self._looked < _LOOK_FOR_ROOM:
+            return
+        self._looked = now
+        try:
+            room = self._module.pool_size_from_resources(pool.client_resources)
+        except ValueError:  # for none at all
+            return
+        missing = min(pool.actors_capacity, room) - pool.num_actors - len(self._starting)
+        for _ in range(missing):
+            actor = pool.create_actor_fn()
+            self._starting.append((actor, actor.__ray_ready__.remote()))
+
+    def _has_answered(self, question: Any) -> bool | None:
+        """Return whether an actor lives; None if that is not known yet."""
+        import ray
+
+        try:
+            ray.get(question, timeout=0)
+        except ray.exceptions.GetTimeoutError:
+            return None
+        except ray.exceptions.RayError:
+            return False
+        return True

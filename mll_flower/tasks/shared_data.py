@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mll_flower.private_cache import private_folder
+from mll_flower.caches import private_folder
 from mll_flower.tasks.dataset import Dataset
 
 _ARRAYS = ("x_train", "y_train", "x_test", "y_test")

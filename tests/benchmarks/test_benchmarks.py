@@ -101,6 +101,7 @@ def test_deployment(docs: Path) -> None:
 def test_scaling(docs: Path) -> None:
     scaling.main(["--quick", "--no-flower", "--docs", str(docs), *NO_DATA])
     check(docs, "scaling", "8 workers, in process", "ms per worker")
+    check(docs, "large", "cnn, p = 0.1: 8 workers, 4 hubs, in process")
     check(docs, "rounds", "50 rounds")
 
 

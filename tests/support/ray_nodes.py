@@ -45,6 +45,7 @@ class RayNodes:
         before = set(psutil.pids())
         mark = f"mll-test-{os.getpid()}-{len(self.nodes)}"
         env = {**os.environ, "MLL_TEST_NODE": mark}
+        env["RAY_worker_niceness"] = "0"  # or a busy machine starves them
         env.pop("RAY_ADDRESS", None)
         done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
         if done.returncode:
