@@ -74,8 +74,8 @@ def main(
 ) -> None:
     """Run a figure of the paper and test its claims.
 
-    FIGURE is tau-q, hubs, rates, time, non-iid, zeta, resnet-cifar,
-    published, or all.
+    FIGURE is tau-q, hubs, rates, time, non-iid, zeta, rates-non-iid,
+    corrections, niid-bench, resnet-cifar, published, or all.
 
     Runs that exist already are not run again, and one that was stopped goes
     on from its checkpoint: a batch that was ended, by whatever signal, is

@@ -72,10 +72,10 @@ class HubModelsStrategy(FedAvg):
 
     def averaged_model(self) -> ArrayRecord:
         """Return u: the sum of the hubs' models, weighted by their shares b(d)."""
-        first = self.hubs[0]
-        if all(hub.model is first.model for hub in self.hubs):
-            return first.layout.record(first.model)
-        return sum_as_record(first.layout, [hub.model for hub in self.hubs], self.shares().tolist())
+        layout, models = self.hubs[0].layout, [hub.model for hub in self.hubs]
+        if len(models) == 1:
+            return layout.record(models[0])
+        return sum_as_record(layout, models, self.shares().tolist())
 
     def shares(self) -> NDArray[np.float64]:
         """Return b(d): each hub's share of all weights."""

@@ -67,6 +67,7 @@ def serve(pipe: Connection) -> None:
     import torch
 
     torch.set_num_threads(1)
+    logging.getLogger("flwr").setLevel(logging.ERROR)
     while (order := _next_order(pipe)) is not None:
         kind, values, *rest = order
         try:
@@ -103,7 +104,6 @@ def play(config: RunConfig, folder: Path) -> float:
     float
         Seconds that it took.
     """
-    logging.getLogger("flwr").setLevel(logging.ERROR)
     started = time.monotonic()
     with claimed_part(folder) as part:
         config = replace(config, output=str(part))
