@@ -47,7 +47,7 @@ def test_two_hubs_from_start_to_end(tmp_path: Path) -> None:
             tau=10,
             q=1,
             slot=0.05,
-            rounds=14,
+            rounds=20,
             round_deadline=12.0,
             gossip_deadline=15.0,
         ) as trial,
@@ -67,6 +67,8 @@ def test_two_hubs_from_start_to_end(tmp_path: Path) -> None:
         trial.wait("curves grow", lambda: curve(browser, "loss") > seen)
         assert curve(browser, "disagreement") > 2
         assert "rounds per minute" in browser.evaluate("document.body.textContent")
+        # The number of a worker is known once it has replied.
+        wait_for(browser, trial, includes("[data-part=tiles]", "4 of 4"))
         # A worker is killed: it is absent, and the page says who and why.
         trial.signal("worker-lyon-1", signal.SIGKILL)
         # (On a busy machine others may be late as well.)
