@@ -46,6 +46,7 @@ class RayNodes:
         mark = f"mll-test-{os.getpid()}-{len(self.nodes)}"
         env = {**os.environ, "MLL_TEST_NODE": mark}
         env["RAY_worker_niceness"] = "0"  # or a busy machine starves them
+        env["RAY_memory_monitor_refresh_ms"] = "0"  # it counts what others use
         env.pop("RAY_ADDRESS", None)
         done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
         if done.returncode:
