@@ -50,10 +50,10 @@ def plan(
 ) -> None:
     """Find the setting that reaches a goal soonest, on a simulated clock.
 
-    FILE says which regions and workers there are, how long their steps take,
-    how fast their links are, what is trained, and what the goal is: a target
-    (accuracy, loss) or a budget (hours, gigabytes). `mll-flower plan
-    --example` writes one. Graphs, tau, q and waiting or not are tried on a
+    FILE is a TOML file that says which regions and workers there are, how long
+    their steps take, how fast their links are, what is trained, and what the
+    goal is: a target (accuracy, loss) or a budget (hours, gigabytes).
+    `mll-flower plan --example` writes one. Graphs, tau, q and waiting or not are tried on a
     clock made from these figures: what theory rules out is dropped, short runs
     halve the rest, and the finalists are compared over several seeds. The
     answer is a table, a picture, the setting that is recommended, what the
