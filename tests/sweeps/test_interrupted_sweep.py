@@ -22,7 +22,7 @@ from mll_flower.config import RunConfig
 from mll_flower.models.checkpoint import FILE as CHECKPOINT
 from mll_flower.results import files
 from mll_flower.sweeps.cache import is_finished, run_folder
-from mll_flower.sweeps.parts import share_begun
+from mll_flower.sweeps.parts import share_begun, share_done
 from mll_flower.sweeps.playing import play
 from mll_flower.sweeps.runner import missing, play_all
 
@@ -123,8 +123,12 @@ def test_a_sweep_that_is_asked_to_end_is_continued_by_the_same_command(
         return [path for path in found if path.parent.suffix != ".part"]
 
     finished = wait_for(ended, "finished run", process)
-    wait_for(lambda: list(out.glob(f"runs/*.part/{CHECKPOINT}")), "second run", process)
-    parts = list(out.glob("runs/*.part"))
+
+    def begun() -> list[Path]:
+        found = [path.parent for path in out.glob(f"runs/*.part/{CHECKPOINT}")]
+        return [part for part in found if share_done(part) > 0]
+
+    parts = wait_for(begun, "second run", process)
     players = [player_of(part) for part in parts]
     before = finished[0].stat().st_mtime_ns
     process.send_signal(signal.SIGTERM)
