@@ -5,21 +5,17 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 import shutil
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
 from mll_flower.config import RunConfig
+from mll_flower.processes.answering import answer_orders, start_answering
 
-_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 # Seconds between two looks at a process that is playing.
 _LOOK_EVERY = 0.5
 
@@ -122,33 +118,8 @@ def play(job: Job) -> Curve:
 
 
 def _serve(pipe: Connection) -> None:
-    """Answer jobs until None arrives: with (curve, None), or (None, the error as text)."""
-    import logging
-
-    import torch
-
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    # Whatever ends the parent, also kill -9, ends this process at once.
-    threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
-    logging.getLogger("flwr").setLevel(logging.ERROR)
-    torch.set_num_threads(1)
-    while True:
-        try:
-            job = pipe.recv()
-        except EOFError:
-            return
-        if job is None:
-            return
-        try:
-            pipe.send((play(job), None))
-        except Exception as error:
-            pipe.send((None, f"{type(error).__name__}: {error}"))
-
-
-def _end_with(sentinel: int) -> None:
-    wait([sentinel])
-    os._exit(1)
+    """Answer jobs with their curves."""
+    answer_orders(pipe, play)
 
 
 class Players:
@@ -161,7 +132,6 @@ class Players:
     """
 
     def __init__(self, processes: int) -> None:
-        self._context = multiprocessing.get_context("spawn")
         self._processes = processes
         self._players: list[tuple[Any, Connection]] = []
         self._busy: dict[Any, int] = {}  # pipe -> the place of the job that is played there
@@ -195,7 +165,7 @@ class Players:
             If a run fails; the message says which and why.
         """
         while len(self._players) < min(self._processes, len(jobs)):
-            self._players.append(self._new_player())
+            self._players.append(start_answering(_serve))
         curves: list[Curve | None] = [None] * len(jobs)
         # Long runs first, so that no process plays alone at the end.
         left = sorted(range(len(jobs)), key=lambda place: jobs[place].config.slots)
@@ -218,29 +188,6 @@ class Players:
                 idle.append(pipe)
                 on_done(curve)
         return [curve for curve in curves if curve is not None]
-
-    def _new_player(self) -> tuple[Any, Connection]:
-        ours, theirs = self._context.Pipe()
-        with _one_thread():
-            process = self._context.Process(target=_serve, args=(theirs,), daemon=True)
-            process.start()
-        theirs.close()
-        return process, ours
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Limit the processes started in here to one thread each."""
-    before = {name: os.environ.get(name) for name in _THREADS}
-    os.environ.update(dict.fromkeys(_THREADS, "1"))
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
 
 
 def with_output(job: Job, output: Path) -> Job:

@@ -5,17 +5,14 @@ To play a run is to carry it out without Flower's runtime, with all its nodes in
 
 from __future__ import annotations
 
-import logging
 import math
-import multiprocessing
 import os
 import signal
-import threading
 import time
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +21,7 @@ import numpy as np
 from mll_flower.config import RunConfig
 from mll_flower.models.checkpoint import FILE as CHECKPOINT
 from mll_flower.models.checkpoint import load_checkpoint
+from mll_flower.processes.answering import answer_orders
 from mll_flower.results import files
 from mll_flower.sweeps.parts import claimed_part, clear_part
 
@@ -63,34 +61,13 @@ def serve(pipe: Connection) -> None:
     """
     # Ctrl-C reaches all processes of a terminal; whoever gave the orders ends this one.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    import torch
-
-    torch.set_num_threads(1)
-    logging.getLogger("flwr").setLevel(logging.ERROR)
-    while (order := _next_order(pipe)) is not None:
-        kind, values, *rest = order
-        try:
-            config = RunConfig(**values)
-            value = measure(config) if kind == "measure" else play(config, Path(rest[0]))
-            pipe.send((value, None))
-        except Exception as error:
-            pipe.send((None, f"{type(error).__name__}: {error}"))
+    answer_orders(pipe, _answer)
 
 
-def _end_with_parent() -> None:
-    """End this process at once when the one that gave the orders has died, by whatever signal."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        wait([parent.sentinel])
-        os._exit(1)
-
-
-def _next_order(pipe: Connection) -> Any:
-    try:
-        return pipe.recv()
-    except EOFError:  # the process that gave the orders has ended
-        return None
+def _answer(order: Any) -> Any:
+    kind, values, *rest = order
+    config = RunConfig(**values)
+    return measure(config) if kind == "measure" else play(config, Path(rest[0]))
 
 
 def play(config: RunConfig, folder: Path) -> float:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -12,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mll_flower.config import RunConfig
+from mll_flower.processes.answering import start_answering
 from mll_flower.sweeps.cache import is_finished, run_folder
 from mll_flower.sweeps.parts import part_folder, remove_unless_begun, share_begun, share_done
 from mll_flower.sweeps.playing import serve
@@ -88,12 +87,7 @@ class Player:
     """A process that plays runs, and the job that it is playing."""
 
     def __init__(self) -> None:
-        context = multiprocessing.get_context("spawn")
-        self.pipe, theirs = context.Pipe()
-        with _one_thread():
-            self.process = context.Process(target=serve, args=(theirs,), daemon=True)
-            self.process.start()
-        theirs.close()
+        self.process, self.pipe = start_answering(serve)
         self.job: Job | None = None
 
     def play(self, job: Job) -> None:
@@ -132,22 +126,6 @@ def players(number: int) -> Iterator[list[Player]]:
     finally:
         for player in started:
             player.stop()
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Set variables that limit the processes started in here to one thread each."""
-    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
-    before = {name: os.environ.get(name) for name in names}
-    os.environ.update(dict.fromkeys(names, "1"))
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
 
 
 def play_all(
