@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from experiments import document
-from experiments.figures import Figure, figures
+from experiments.figures import MODELS, Figure, figures
 from experiments.reproduce import jobs_of, plan, reproduce
 from mll_flower.cli import Commands
 from mll_flower.cli.batch import playing, styled_verdict, verdict_table
@@ -42,7 +42,7 @@ _DOCS = Path(__file__).resolve().parent.parent / "docs"
 def main(
     figure: Annotated[str, typer.Argument()],
     model: Annotated[
-        str | None, typer.Option(help="logistic, cnn or resnet18; default: all of the figure's.")
+        str | None, typer.Option(help=f"{', '.join(MODELS)}; default: all of the figure's.")
     ] = None,
     scale: Annotated[
         str, typer.Option(help="small: within an hour on two cores; paper: the paper's sizes.")

@@ -19,7 +19,7 @@ FIGURES = (
 """The figures, in the order of the document."""
 LONG = ("niid-bench", "resnet-cifar", "published")
 """Figures with one scale only, too long for ``all`` at the small scale."""
-MODELS = ("logistic", "cnn", "resnet18", "lenet")
+MODELS = ("logistic", "softmax", "cnn", "resnet18", "lenet")
 ASKED_FOR = ("resnet18",)
 """Models that ``all`` leaves out of the figures of several models: two cores would need months."""
 SCALES = ("small", "paper")
@@ -157,6 +157,7 @@ def _figure(
     common = {key: value for key, value in task.items() if key not in (*SCALES, "title")}
     one_scale = file.get("one-scale", False)
     common = {**common, **({} if one_scale else task[scale]), **file["base"]}
+    common |= file.get(scale, {}).get(model, {})
     count = common.pop("seeds")
     setups = []
     for entry in file["setups"]:

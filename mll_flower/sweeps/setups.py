@@ -10,7 +10,7 @@ from typing import Any
 
 from mll_flower.config import RunConfig
 
-KINDS = ("lower", "higher", "nearer", "similar", "above")
+KINDS = ("lower", "higher", "nearer", "similar", "within-noise", "above")
 METRICS = ("loss", "accuracy", "distance")
 
 

@@ -199,6 +199,8 @@ def _sentence(
     if kind == "similar":
         others = "; ".join(left)
         return f"{others}: their {measure} differs by less than its distance from {right[0]}."
+    if kind == "within-noise":
+        return f"{left[0]}: the {measure} differs from that of {right[0]} by less than seeds do."
     if kind == "nearer":
         return f"{left[0]}: the {measure} is nearer to that of {target} than with {right[0]}."
     return f"{left[0]}: the {measure} is {kind} than with {right[0]}."

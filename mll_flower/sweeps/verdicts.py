@@ -183,6 +183,9 @@ def _compare(
         group = np.stack([sides[name] for name in claim.left])
         spread, gap = np.ptp(group, axis=0), np.abs(group.mean(axis=0) - other)
         return spread, gap, gap - spread, ("largest difference among them", f"to {names[1]}")
+    if claim.kind == "within-noise":
+        change, noise = np.abs(first - other), np.full_like(other, _sd(other))
+        return change, noise, noise - change, (f"{names[0]}, change", f"{names[1]}, sd of seeds")
     raise ValueError(f"a claim of kind {claim.kind!r} is not known: use {', '.join(KINDS)}")
 
 

@@ -61,6 +61,14 @@ def test_nearer_and_similar() -> None:
     assert verdict("similar", {**group, "d": [9, 9, 9]}, left=("a", "c", "d")) == FAILS
 
 
+def test_within_noise_compares_a_change_with_the_spread_of_the_seeds() -> None:
+    plain = [1.0, 1.2, 0.8]
+    assert verdict("within-noise", {"a": [1.01, 1.2, 0.79], "b": plain}) == HOLDS
+    assert verdict("within-noise", {"a": [1.5, 1.7, 1.3], "b": plain}) == FAILS
+    assert verdict("within-noise", {"a": [1.0, 1.5, 0.8], "b": plain}) == OPEN
+    assert verdict("within-noise", {"a": [1.0], "b": [1.0]}) == OPEN
+
+
 def test_above_counts_test_images() -> None:
     claim = Claim("", "above", ("a",), metric="accuracy", threshold=0.6)
     verdicts = {a: judge(claim, {"a": [a]}, LABELS, 10_000).verdict for a in (0.65, 0.605, 0.55)}
