@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.drawing import draw_departures
-from experiments.figures import FIGURES, MODELS, SCALES, model_title
+from experiments.figures import FIGURES, MODELS, PAPERS, SCALES, model_title
 from experiments.inplace import Departure, departures
 from experiments.published import find, reference
 from mll_flower.sweeps.verdicts import FAILS, HOLDS, OPEN, outlook
@@ -117,21 +117,36 @@ def hand_written(name: str) -> str:
 
 
 def _overview(summaries: Sequence[Mapping[str, Any]]) -> str:
-    rows, totals = [], dict.fromkeys((HOLDS, FAILS, OPEN), 0)
+    rows = []
     for s in summaries:
-        counts = {kind: sum(v["verdict"] == kind for v in s["verdicts"]) for kind in totals}
-        totals = {kind: totals[kind] + counts[kind] for kind in totals}
+        counts = _counts([s])
         cells = [str(count) if s["verdicts"] else "–" for count in counts.values()]
         link = f"[{s['figure']}](#{_key(s)})"
         rows.append([link, model_title(s["model"]), s["data"], s["scale"], _seed_count(s), *cells])
     head = ["figure", "model", "data", "scale", "seeds", "hold", "do not hold", "not resolved"]
     made = "\n".join(sorted({s["command"] for s in summaries}))
     cores = ", ".join(sorted({str(s["cores"]) for s in summaries}))
+    papers = [s for s in summaries if s["figure"] in PAPERS]
+    others = [s for s in summaries if s["figure"] not in PAPERS]
     count = _wrap(
-        f"The verdicts on {sum(totals.values())} claims: holds {totals[HOLDS]}, does not hold "
-        f"{totals[FAILS]}, not resolved {totals[OPEN]}. Made on {cores} cores by"
+        f"The paper's claims: {_counted(papers)}. Claims beyond the paper: {_counted(others)}. "
+        f"Made on {cores} cores by"
     )
     return f"## Summary\n\n{count}\n\n```console\n{made}\n```\n\n{_table(head, rows)}"
+
+
+def _counts(summaries: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """Return the number of verdicts of each kind."""
+    given = [v["verdict"] for s in summaries for v in s["verdicts"]]
+    return {kind: given.count(kind) for kind in (HOLDS, FAILS, OPEN)}
+
+
+def _counted(summaries: Sequence[Mapping[str, Any]]) -> str:
+    counts = _counts(summaries)
+    return (
+        f"{sum(counts.values())}, of which {counts[HOLDS]} hold, {counts[FAILS]} do not hold and "
+        f"{counts[OPEN]} are not resolved"
+    )
 
 
 def _seed_count(s: Mapping[str, Any]) -> str:
@@ -153,6 +168,8 @@ def _section(s: Mapping[str, Any]) -> str:
     ]
     if s["verdicts"]:
         parts.append(_verdicts(s))
+        if s.get("closed"):
+            parts.append(_closed(s))
     elif s["scale"] == "paper" and not s.get("comparisons"):
         parts.append("One seed shows no spread, so there are no verdicts at this scale yet.")
     if s.get("comparisons"):
@@ -228,6 +245,22 @@ def _verdict(v: Mapping[str, Any]) -> str:
     return text
 
 
+def _closed(s: Mapping[str, Any]) -> str:
+    """Return the table of how far set-ups went towards those that they should come near."""
+    rows = [
+        [
+            c["label"],
+            f"{c['metric']} of {c['target']}",
+            _mean_sd(*c["before"]),
+            _mean_sd(*c["after"]),
+            _percent(*c["share"]),
+        ]
+        for c in s["closed"]
+    ]
+    head = ["set-up", "target", "distance without", "distance with", "closed"]
+    return "How much of the distance is closed (below zero: it grew):\n\n" + _table(head, rows)
+
+
 def _comparisons(s: Mapping[str, Any]) -> str:
     rows = [
         [
@@ -272,6 +305,12 @@ def _mean_sd(mean: float | None, spread: float | None = None) -> str:
     if mean is None:
         return "not finite"
     return f"{mean:.4f}" if spread is None else f"{mean:.4f} ± {spread:.4f}"
+
+
+def _percent(mean: float | None, spread: float | None) -> str:
+    if mean is None:
+        return "not finite"
+    return f"{100 * mean:.0f} %" + ("" if spread is None else f" ± {100 * spread:.0f} %")
 
 
 def _wrap(text: str, indent: str = "") -> str:

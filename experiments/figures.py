@@ -17,6 +17,8 @@ FIGURES = (
     "niid-bench", "resnet-cifar", "published",
 )  # fmt: skip
 """The figures, in the order of the document."""
+PAPERS = ("tau-q", "hubs", "rates", "time")
+"""Those of the paper; the others go beyond it, or stand beside other people's numbers."""
 LONG = ("niid-bench", "resnet-cifar", "published")
 """Figures with one scale only, too long for ``all`` at the small scale."""
 MODELS = ("logistic", "softmax", "cnn", "resnet18", "lenet")

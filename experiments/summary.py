@@ -33,6 +33,7 @@ def summarise(figure: Figure, found: Curves, command: str, cores: int) -> dict[s
         "slot": slot,
         "minutes": sum(c.run.end["summary"]["seconds"] for c in runs) / 60,
         "setups": [_setup(setup, found[setup.name], slot) for setup in figure.setups],
+        "closed": _closed(figure, found, slot),
         "verdicts": [asdict(v) for v in verdicts(figure.setups, figure.claims, found, slot)],
     }
 
@@ -52,6 +53,31 @@ def _setup(setup: FigureSetup, found: list[Curve], slot: int) -> dict[str, Any]:
         "published": list(setup.published),
         **{metric: _mean_sd(numbers) for metric, numbers in values_at(found, slot).items()},
     }
+
+
+def _closed(figure: Figure, found: Curves, slot: int) -> list[dict[str, Any]]:
+    """Return, for each claim that a set-up is nearer to a target, how much of the way it went."""
+    labels = {setup.name: setup.label for setup in figure.setups}
+    rows = []
+    for claim in figure.claims:
+        if claim.kind != "nearer":
+            continue
+        here, before, target = (
+            np.array(values_at(found[name], slot)[claim.metric])
+            for name in (claim.left[0], claim.right[0], claim.target)
+        )
+        near, far = np.abs(here - target), np.abs(before - target)
+        rows.append(
+            {
+                "label": labels[claim.left[0]],
+                "target": labels[claim.target],
+                "metric": claim.metric,
+                "before": _mean_sd(far.tolist()),
+                "after": _mean_sd(near.tolist()),
+                "share": _mean_sd((1 - near / far).tolist()) if far.all() else [None, None],
+            }
+        )
+    return rows
 
 
 def _mean_sd(numbers: list[float]) -> list[float | None]:

@@ -10,6 +10,7 @@ import pytest
 from experiments import document
 from experiments.figures import FIGURES, figures
 from experiments.inplace import departures
+from mll_flower.sweeps.verdicts import HOLDS, OPEN
 
 DOCS = Path(document.__file__).parents[1] / "docs"
 KEPT = document.load(document.RESULTS)
@@ -65,3 +66,23 @@ def test_one_seed_at_the_papers_scale_stands_beside_the_small_one() -> None:
     assert "seed 1 (3 are planned); 1,234 minutes of one core." in words
     assert "no verdicts at this scale yet" in words
     assert small["verdicts"][0]["claim"] not in section
+
+
+def test_the_papers_claims_are_counted_apart_from_those_beyond_it() -> None:
+    kept = {s["figure"]: s for s in KEPT if s["model"] == "logistic" and s["scale"] == "small"}
+    papers, beyond = kept["tau-q"], kept["non-iid"]
+    holds = {**beyond, "verdicts": [{**v, "verdict": HOLDS} for v in beyond["verdicts"]]}
+    open_ones = {**papers, "verdicts": [{**v, "verdict": OPEN} for v in papers["verdicts"]]}
+    text = " ".join(document.render([open_ones, holds], []).split())
+    n, m = len(papers["verdicts"]), len(beyond["verdicts"])
+    assert f"The paper's claims: {n}, of which 0 hold, 0 do not hold and {n} are not" in text
+    assert f"Claims beyond the paper: {m}, of which {m} hold, 0 do not hold and 0 are" in text
+
+
+def test_a_table_says_how_much_of_a_distance_is_closed() -> None:
+    row = {"label": "with", "target": "IID", "metric": "accuracy"}
+    row |= {"before": [0.1, 0.01], "after": [0.025, 0.002], "share": [0.75, 0.02]}
+    unknown = {**row, "label": "equal from the start", "share": [None, None]}
+    text = document.render([{**KEPT[0], "closed": [row, unknown]}], [])
+    assert "| with | accuracy of IID | 0.1000 ± 0.0100 | 0.0250 ± 0.0020 | 75 % ± 2 % |" in text
+    assert "| equal from the start |" in text and "| not finite |" in text

@@ -55,6 +55,11 @@ def test_a_figure_from_runs_to_verdicts(tiny: tuple[Path, list[Figure], Outcome]
     last = [r.split(",") for r in rows if r.startswith("local,1,64,")]
     assert float(last[0][4]) == pytest.approx(run["summary"]["loss"], rel=1e-5)
     assert {v["verdict"] for v in summary["verdicts"]} <= {HOLDS, FAILS, OPEN}
+    nearer = [c for c in figure.claims if c.kind == "nearer"]
+    assert len(summary["closed"]) == len(nearer) > 0
+    of_claim = next(v for v in summary["verdicts"] if v["claim"] == nearer[0].text)
+    assert summary["closed"][0]["after"][0] == of_claim["left_mean"]
+    assert summary["closed"][0]["before"][0] == of_claim["right_mean"]
     loss = {s["name"]: s["loss"][0] for s in summary["setups"]}
     first = summary["verdicts"][0]
     assert (first["left_mean"], first["right_mean"]) == (loss["tau8-q4"], loss["local"])
