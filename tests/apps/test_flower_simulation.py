@@ -24,6 +24,7 @@ from mll_flower.cli import app as cli
 from mll_flower.processes.flower_environment import app_directory
 from mll_flower.processes.simulation import SuperLink, run_app, simulation_superlink
 from mll_flower.results.files import COLUMNS
+from tests.support.corrected import ALL_ON
 from tests.support.own_work import write_user_files
 from tests.support.simulated import (
     Results,
@@ -135,6 +136,18 @@ def test_the_numbers_are_the_same_with_other_actors_nodes_and_pools(
     assert in_process.timeless == results.timeless
     # `flwr run --stream` shows the progress.
     assert any("slot 32 of 32" in line for line in log)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pool", ["worker", "hub"])
+def test_corrections_give_the_same_numbers_on_flower(shared: Shared, tmp_path: Path, pool: str):
+    settings = {**SETTINGS, **ALL_ON, "rates": "hub:0.4,0.9", "partition": "by-hub", "pool": pool}
+    results, _ = shared.run(tmp_path / "run", nodes=3, actors=2, **settings)
+    in_process = play(tmp_path / "here", **settings)
+    assert results.same_model(in_process)
+    assert results.timeless == in_process.timeless
+    plain = {key: value for key, value in settings.items() if key not in ALL_ON}
+    assert not results.same_model(play(tmp_path / "plain", **plain))
 
 
 def invoke_run(shared: Shared, output: Path, settings: dict) -> Result:
