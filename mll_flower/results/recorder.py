@@ -122,8 +122,9 @@ class Recorder:
             What its `state` returned for that checkpoint.
         """
         ours = self.config.to_run_config()
-        # An older checkpoint lacks newer keys, whose defaults are what it was made with.
-        theirs = {**RunConfig().to_run_config(), **state["config"]}
+        # An older checkpoint lacks newer keys, whose defaults are what it was made with; before
+        # there was a choice, the device was the CPU.
+        theirs = {**RunConfig().to_run_config(), "device": "cpu", **state["config"]}
         # These keys change no number of the run, so they may differ.
         free = {"resume", "output", "checkpoint-every", "data-dir", "code-dir", "tensorboard"}
         free |= {"reply-timeout", "node-timeout"}

@@ -53,7 +53,15 @@ def _kind(config: RunConfig) -> tuple[Any, ...]:
     """Return what decides the time of a step."""
     tau = min(config.tau, _LONG_ROUND)
     task = (config.model, config.dataset, config.loss, config.code_dir)
-    return *task, config.engine, config.batch_size, config.optimiser, config.momentum > 0, tau
+    return (
+        *task,
+        config.engine,
+        config.device,
+        config.batch_size,
+        config.optimiser,
+        config.momentum > 0,
+        tau,
+    )
 
 
 def _seconds(config: RunConfig, speed: Speed) -> float:
