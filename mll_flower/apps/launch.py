@@ -132,7 +132,7 @@ def run_on_flower(
     if not resources.gpus:  # actors may see GPUs that they were not given
         config = replace(config, device="cpu")
     federation = resources.federation(config.nodes)
-    with simulation_superlink(home, resources) as superlink:
+    with simulation_superlink(home, resources, on_line) as superlink:
         app = app_directory(superlink.home)
         # Every key, because the app that Flower runs may have other defaults in its pyproject.toml.
         run_app(superlink, app, config.to_run_config(), federation, on_line, on_idle)
