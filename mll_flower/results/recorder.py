@@ -10,6 +10,7 @@ import itertools
 import math
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from logging import WARNING
@@ -367,6 +368,7 @@ class Recorder:
 
     def _report(self, steps_known: bool = True) -> dict[str, Any]:
         network = self.network
+        absences = Counter(absence["worker"] for absence in self.absences)
         final = self.evaluations[-1] if self.evaluations else {}
         return {
             "config": self.config.to_run_config(),
@@ -390,7 +392,7 @@ class Recorder:
                     "weight": float(network.w[i]),
                     "rate": float(network.p[i]),
                     "steps": int(self.steps[i]) if steps_known else None,
-                    "absent": sum(a["worker"] == i for a in self.absences),
+                    "absent": absences[i],
                 }
                 for i in range(network.workers)
             ],

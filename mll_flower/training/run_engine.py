@@ -34,6 +34,9 @@ __all__ = [
 _TaskValues = tuple[str, str, str, str, str, str, int]
 
 
+# Cached, because every message needs it, and to look at the hub of each of 10,000 workers takes a
+# millisecond. (Runs that differ in other values share the engine that `_engine` keeps.)
+@lru_cache(maxsize=4)
 def run_engine(config: RunConfig, hub_of: tuple[int, ...] | None = None) -> Engine:
     """Return this process's engine for a run.
 
@@ -91,6 +94,7 @@ def check_own_work(config: RunConfig, hub_of: tuple[int, ...] | None = None) -> 
 
 def forget_engines() -> None:
     """Free the engines and data sets that this process keeps."""
+    run_engine.cache_clear()
     _engine.cache_clear()
     _gradient_engine.cache_clear()
     _task.cache_clear()
