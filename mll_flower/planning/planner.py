@@ -300,6 +300,7 @@ def _report(plan: Plan, answer: Answer, costs: Costs, seconds: float) -> dict[st
             "slot": plan.clock.slot,
             "recommended": _setting(verdict.rows[0].candidate),
             "decided": verdict.decided,
+            "decided_by": verdict.decided_by or None,
             "gain_over_waiting": None if verdict.gain is None else asdict(verdict.gain),
             "verdict": verdict.sentences,
             "notes": found.notes,

@@ -148,7 +148,7 @@ class Searcher:
             verdict = judge_finals(finals, self.plan.goal, self.falls)
             pair = [row.candidate for row in verdict.rows[:2]]
             counts = [len(finals[candidate]) for candidate in pair]
-            if verdict.decided or max(counts) < 2:
+            if verdict.decided_by == "goal" or max(counts) < 2:
                 return
             wanted = max(counts) * (2 if min(counts) == max(counts) else 1)
             jobs: dict[tuple[Candidate, int], Job | None] = {

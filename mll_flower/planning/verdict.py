@@ -87,8 +87,9 @@ class Verdict:
     ----------
     rows : list of Row
         Best first; the first is recommended.
-    decided : bool
-        Whether the first is better than the second, beyond chance.
+    decided_by : {"goal", "traffic", ""}
+        What makes the first better than the second, beyond chance: the goal, or if times to the
+        target do not differ the bytes; empty if nothing does.
     gain : Interval, optional
         With a target: how many times longer the best finalist that waits takes than the best one
         that does not, seed by seed. Without one: how much better the latter's measure is.
@@ -97,9 +98,14 @@ class Verdict:
     """
 
     rows: list[Row]
-    decided: bool
+    decided_by: str
     gain: Interval | None
     sentences: list[str] = field(default_factory=list)
+
+    @property
+    def decided(self) -> bool:
+        """Whether the first is better than the second, beyond chance."""
+        return bool(self.decided_by)
 
 
 def judge_finals(finals: dict[Candidate, list[Curve]], goal: Goal, falls: bool) -> Verdict:
@@ -117,12 +123,17 @@ def judge_finals(finals: dict[Candidate, list[Curve]], goal: Goal, falls: bool) 
     has_target = goal.target is not None
     rows = [_row(candidate, curves) for candidate, curves in finals.items()]
     rows.sort(key=lambda row: _rank(row, has_target, falls))
-    best = rows[0]
-    decided = len(rows) == 1 or _differ(best, rows[1], finals, has_target, falls)
+    decided_by = ""
+    if len(rows) == 1 or _differ(rows[0], rows[1], finals, has_target, falls):
+        decided_by = "goal"
+    elif has_target and rows[0].all_reached and rows[1].all_reached:
+        less, more = sorted(rows[:2], key=lambda row: row.bytes.mean)
+        if _send_less(less, more, finals):
+            rows[:2], decided_by = [less, more], "traffic"
     gain = _gain(rows, finals, has_target, falls)
     apart = _apart(rows, finals) if has_target else None
-    sentences = _sentences(rows, decided, gain, apart, goal)
-    return Verdict(rows, decided, gain, sentences)
+    sentences = _sentences(rows, decided_by, gain, apart, goal)
+    return Verdict(rows, decided_by, gain, sentences)
 
 
 def _row(candidate: Candidate, curves: list[Curve]) -> Row:
@@ -158,6 +169,11 @@ def _differ(
     return Interval.of(behind, _LEVEL).positive and (best.all_reached or not best.reached)
 
 
+def _send_less(less: Row, more: Row, finals: dict[Candidate, list[Curve]]) -> bool:
+    pairs = zip(finals[less.candidate], finals[more.candidate], strict=False)
+    return Interval.of([b.bytes[-1] - a.bytes[-1] for a, b in pairs], _LEVEL).positive
+
+
 def _gain(
     rows: list[Row], finals: dict[Candidate, list[Curve]], has_target: bool, falls: bool
 ) -> Interval | None:
@@ -185,7 +201,7 @@ def _apart(rows: list[Row], finals: dict[Candidate, list[Curve]]) -> Interval | 
 
 
 def _sentences(
-    rows: list[Row], decided: bool, gain: Interval | None, apart: Interval | None, goal: Goal
+    rows: list[Row], decided_by: str, gain: Interval | None, apart: Interval | None, goal: Goal
 ) -> list[str]:
     best, has_target = rows[0], goal.target is not None
     found = [f"Recommended: {best.candidate.name}, {_what(best, has_target)}."]
@@ -195,7 +211,7 @@ def _sentences(
             "lower the target."
         )
     if len(rows) > 1:
-        found.append(_runner_up(best, rows[1], decided, apart, has_target))
+        found.append(_runner_up(best, rows[1], decided_by, apart, has_target))
     waiting = next((row for row in rows if row.candidate.waits), None)
     if gain is not None and waiting is not None:
         found.append(_over_waiting(waiting, gain, has_target))
@@ -215,7 +231,7 @@ def _half(half: float) -> str:
 
 
 def _runner_up(
-    best: Row, second: Row, decided: bool, apart: Interval | None, has_target: bool
+    best: Row, second: Row, decided_by: str, apart: Interval | None, has_target: bool
 ) -> str:
     text = f"Runner-up: {second.candidate.name}, {_what(second, has_target)}"
     costs = []
@@ -223,11 +239,13 @@ def _runner_up(
         costs.append(f"{_percent(second.seconds.mean, best.seconds.mean)} time")
     costs.append(f"{_percent(second.bytes.mean, best.bytes.mean)} traffic")
     text += f" ({', '.join(costs)})."
-    if not decided:
+    if not decided_by:
         why = "there is one seed only" if best.seeds < 2 else "the difference may be chance"
         text += f" The data do not decide between the two: {why}."
     if apart is not None and best.seeds > 1:
         text += f" Seed by seed it takes {apart.mean:.3g} ± {apart.half:.2g} % longer."
+    if decided_by == "traffic":
+        text += " The times do not differ beyond chance; the traffic decides."
     return text
 
 

@@ -74,6 +74,17 @@ def test_the_difference_seed_by_seed_decides() -> None:
     assert not judge_finals({c: f[:1] for c, f in finals.items()}, TARGET, falls=False).decided
 
 
+def test_traffic_decides_where_times_do_not_differ() -> None:
+    finals = {
+        candidate(4): [curve(100, bytes=2e6), curve(120, bytes=2.1e6), curve(110, bytes=1.9e6)],
+        candidate(8): [curve(105), curve(119), curve(112)],
+    }
+    verdict = judge_finals(finals, TARGET, falls=False)
+    assert verdict.rows[0].candidate == candidate(8)
+    assert verdict.decided_by == "traffic"
+    assert "The times do not differ beyond chance; the traffic decides." in verdict.sentences[1]
+
+
 def test_one_seed_never_decides() -> None:
     verdict = judge_finals({candidate(4): [curve(1)], candidate(8): [curve(9)]}, TARGET, False)
     assert not verdict.decided
