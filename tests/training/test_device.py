@@ -137,3 +137,8 @@ def test_a_run_without_a_gpu_is_refused_before_it_starts(
     with pytest.raises(ValueError, match="actors that take no GPU"):
         run_on_flower(values, print, resources=Resources(address="10.0.0.1:6379"))
     assert not (tmp_path / "out").exists()
+
+
+def test_a_deployed_worker_may_decide_for_itself() -> None:
+    assert RunConfig(device="cuda").at_node({"device": "cpu"}).device == "cpu"
+    assert RunConfig(device="cuda").at_node({}).device == "cuda"
