@@ -127,6 +127,13 @@ def measure_sizes(data: dict[str, str], choice: Namespace, folder: Path) -> None
 
 def measure_large(data: dict[str, str], choice: Namespace, folder: Path) -> None:
     """Measure networks of a thousand hubs: what takes more time per worker than in smaller ones."""
+    headings = [
+        "",
+        "seconds per round: median (range)",
+        "us per worker and round",
+        "whole run, s",
+        "peak memory, MB",
+    ]
     rows = []
     for model, rate in (("logistic", "1"), ("cnn", "0.1")):
         for hubs in choice.large_hubs:
@@ -141,14 +148,8 @@ def measure_large(data: dict[str, str], choice: Namespace, folder: Path) -> None
                 ends, sampler = run_flower(values, folder / f"large-flower-{model}{hubs}")
                 workers = hubs * choice.hub_size
                 rows.append(_large_row(name, FLOWER, start, ends, workers, sampler.peak))
-    headings = [
-        "",
-        "seconds per round: median (range)",
-        "us per worker and round",
-        "whole run, s",
-        "peak memory, MB",
-    ]
-    write(choice.docs, "large", table(headings, rows))
+            # After each size: the largest ones take minutes, and may not fit into the memory.
+            write(choice.docs, "large", table(headings, rows))
 
 
 def _large_row(
@@ -251,7 +252,7 @@ def main(arguments: list[str] | None = None) -> None:
         "--no-flower", action="store_true", help="leave out what runs through Flower"
     )
     parser.add_argument("--only", choices=["workers", "large", "rounds"], help="one of the parts")
-    parser.add_argument("--large-hubs", type=int, nargs="+", default=[100, 300, 1000])
+    parser.add_argument("--large-hubs", type=int, nargs="+", default=[100, 250, 1000])
     choice = parser.parse_args(arguments)
     rows = 60_000
     if choice.quick:

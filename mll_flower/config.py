@@ -37,6 +37,7 @@ from mll_flower.timing.clock_file import load_clock
 POOLS = ("hub", "worker")
 OPTIMISERS = ("sgd", "adamw")
 ENGINES = ("auto", "autograd", "compiled")
+DEVICES = ("auto", "cpu", "cuda")
 
 DEPLOYMENT_KEYS = {"role", "network", "hub", "run-name", "insecure"}
 """Keys of Flower's run config that are not settings of a run: they say which part the app plays."""
@@ -134,6 +135,11 @@ class RunConfig:
         "auto",
         "What computes gradients: autograd (any model), compiled (plain stacks of layers, faster, "
         "other last bits), or auto (compiled where possible).",
+    )
+    device: str = _key(
+        "auto",
+        "Where models are trained: cpu, cuda, or auto (cuda if the processes that train have a "
+        "GPU).",
     )
     rate_correction: str = _correction("rate-correction")
     rate_cap: float = _correction("rate-cap")
@@ -304,9 +310,15 @@ class RunConfig:
             ("absent", self.absent, ABSENT_RULES),
             ("optimiser", self.optimiser, OPTIMISERS),
             ("engine", self.engine, ENGINES),
+            ("device", self.device, DEVICES),
         ):
             if choice not in choices:
                 raise ValueError(f"{name}={choice!r} is not known: use {', '.join(choices)}")
+        if self.device == "cuda" and self.engine == "compiled":
+            raise ValueError(
+                "device='cuda' with engine='compiled': compiled gradients are made for CPUs; use "
+                "engine='auto' or 'autograd'"
+            )
         known = (*known_models(), "module:function", "file.py:function")
         check_name("model", self.model, known)
         check_name("loss", self.loss, known_losses())
@@ -420,7 +432,8 @@ class RunConfig:
         Parameters
         ----------
         node : Mapping
-            Its node config; ``dataset``, ``data-dir`` and ``code-dir`` go before the run's values.
+            Its node config; ``dataset``, ``data-dir``, ``code-dir`` and ``device`` go before the
+            run's values.
         """
         return replace(
             self,
@@ -429,6 +442,7 @@ class RunConfig:
             partition="iid" if "dataset" in node else self.partition,
             data_dir=str(node.get("data-dir", self.data_dir)),
             code_dir=str(node.get("code-dir", self.code_dir)),
+            device=str(node.get("device", self.device)),
         )
 
     def worker_counts(self) -> list[int]:

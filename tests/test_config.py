@@ -110,6 +110,7 @@ BAD = [
     ("evaluate-limit", -1, "at least 0"),
     ("pool", "node", "use hub, worker"),
     ("engine", "fast", "use auto, autograd, compiled"),
+    ("device", "gpu", "use auto, cpu, cuda"),
     ("absent", "drop", "use keep, renormalise"),
     ("reply-timeout", 0.0, "positive"),
     ("reply-timeout", float("inf"), "finite"),

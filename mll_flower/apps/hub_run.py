@@ -15,7 +15,7 @@ from flwr.serverapp import Grid
 from mll_flower.apps.multi_level import multi_level
 from mll_flower.config import RunConfig
 from mll_flower.strategies.reports import RoundReport
-from mll_flower.training.run_engine import ALONE, run_engine
+from mll_flower.training.run_engine import ALONE, run_engine, where_possible
 
 
 def run_hub(grid: Grid, context: Context) -> None:
@@ -51,7 +51,7 @@ def run_hub(grid: Grid, context: Context) -> None:
         fraction_evaluate=0.0,
     ) as strategy:
         # It makes the initial model and evaluates; it trains no worker.
-        engine = run_engine(replace(config, partition="iid"), ALONE)
+        engine = run_engine(where_possible(replace(config, partition="iid")), ALONE)
 
         def evaluate(round: int, arrays: ArrayRecord) -> MetricRecord | None:
             """Evaluate the hub's model, at those mixings at which that is due."""

@@ -18,6 +18,7 @@ from mll_flower.processes.ray_cluster import THIS_MACHINE, Resources
 from mll_flower.results.output_folder import claim_output, new_output, release_output
 from mll_flower.tasks.data import absolute_dataset, find_published, is_published
 from mll_flower.tasks.own_code import needs_code_dir
+from mll_flower.training.device import check_device
 from mll_flower.training.own_work import try_own_work
 
 
@@ -95,8 +96,9 @@ def run_in_process(values: Mapping[str, Any], **options: Any) -> Path:
     from mll_flower.apps.worker_app import worker_app
     from mll_flower.grids.in_process import InProcessGrid
 
-    config = RunConfig.from_run_config(values).to_run_config()
-    nodes = RunConfig.from_run_config(config).nodes
+    checked = RunConfig.from_run_config(values)
+    check_device(checked.device)
+    config, nodes = checked.to_run_config(), checked.nodes
     return run_network(InProcessGrid(worker_app(), nodes, config), config, **options)
 
 
@@ -125,10 +127,13 @@ def run_on_flower(
     from mll_flower.processes.flower_environment import app_directory
     from mll_flower.processes.simulation import run_app, simulation_superlink
 
-    federation = resources.federation(RunConfig.from_run_config(values).nodes)
-    with simulation_superlink(home, resources) as superlink:
+    config = RunConfig.from_run_config(values)
+    check_device(config.device, resources.gpus, elsewhere=bool(resources.address))
+    if not resources.gpus:  # actors may see GPUs that they were not given
+        config = replace(config, device="cpu")
+    federation = resources.federation(config.nodes)
+    with simulation_superlink(home, resources, on_line) as superlink:
         app = app_directory(superlink.home)
         # Every key, because the app that Flower runs may have other defaults in its pyproject.toml.
-        settings = RunConfig.from_run_config(values).to_run_config()
-        run_app(superlink, app, settings, federation, on_line, on_idle)
+        run_app(superlink, app, config.to_run_config(), federation, on_line, on_idle)
     return Path(values["output"])

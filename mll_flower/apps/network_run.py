@@ -50,7 +50,13 @@ from mll_flower.results.recorder import Hook, Recorder
 from mll_flower.results.tensorboard import TensorBoardWriter
 from mll_flower.strategies.multi_level import MultiLevelStrategy
 from mll_flower.strategies.reports import RoundReport
-from mll_flower.training.run_engine import check_own_work, hosted_workers, run_engine
+from mll_flower.training.device import resolve_device
+from mll_flower.training.run_engine import (
+    check_own_work,
+    hosted_workers,
+    run_engine,
+    where_possible,
+)
 
 # What writing into a full disk, over a quota, or past a limit on the size of files gives.
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -119,12 +125,15 @@ class _NetworkRun:
     ) -> None:
         self.grid = grid
         check_own_work(config)
-        self.engine = run_engine(config)
-        # Decided here, once: recorded, and told to every process that trains.
-        self.config = config = replace(config, engine=self.engine.gradient_engine)
+        self.engine = run_engine(where_possible(config))
+        self.config = config
         self.on_message = on_message
         self.threads = threads
-        self.place_of, examples = self._find_workers()
+        self.place_of, examples, gpus = self._find_workers()
+        # Decided here, once: recorded, and told to every process that trains.
+        device = resolve_device(config.device, config.engine, config.model, gpus)
+        engine = self.engine.gradient_engine if device == "cpu" else "autograd"
+        self.config = config = replace(config, engine=engine, device=device)
         replace_dead_actors()  # their pool exists by now
         self.network = config.network(examples)
         self.schedule: list[Round] = config.schedule()
@@ -232,7 +241,7 @@ class _NetworkRun:
     def _hub_models(self) -> list[Flat]:
         return [hub.model for hub in self.strategy.hubs]
 
-    def _find_workers(self) -> tuple[dict[int, int], list[int]]:
+    def _find_workers(self) -> tuple[dict[int, int], list[int], bool]:
         """Ask every node which workers it hosts.
 
         Returns
@@ -241,6 +250,8 @@ class _NetworkRun:
             Node id -> number of the worker or hub that it hosts.
         examples : list of int
             Number of examples that each worker holds.
+        gpus : bool
+            Whether all nodes have a GPU.
         """
         config, network = self.config, self.config.network()
         expected = config.nodes
@@ -255,10 +266,11 @@ class _NetworkRun:
         # All of them: nodes connect in any order, and those that host nothing may be first.
         nodes = wait_for_nodes(self.grid, int(identity["num-partitions"]), config.node_timeout)
         place_of: dict[int, int] = {}
-        examples = [0] * network.workers
+        examples, gpus = [0] * network.workers, True
         for node, identity in ask_identity(self.grid, nodes, config.node_timeout).items():
             if identity["workers"]:
                 place_of[node] = identity["partition-id"]
+                gpus = gpus and bool(identity.get("gpu"))
             for worker, count in zip(identity["workers"], identity["examples"], strict=True):
                 examples[worker] = count
         if len(place_of) != expected or 0 in examples:
@@ -266,7 +278,7 @@ class _NetworkRun:
                 f"{len(place_of)} of {len(nodes)} nodes host a part of the network, which needs "
                 f"{expected}: {remedy}"
             )
-        return place_of, examples
+        return place_of, examples, gpus
 
     def _network_of_nodes(self) -> HubNetwork:
         """Return the network that the strategy sees, in which each node is one worker."""
@@ -290,7 +302,7 @@ class _NetworkRun:
         return self.schedule[end - self.rounds_per_message : end]
 
     def _request(self, place: int, message: int) -> Mapping[str, Any]:
-        """Return what a message asks of a node: rounds, learning rates, weights, engine."""
+        """Return what a message asks of a node: rounds, learning rates, weights, engine, device."""
         rounds = self._rounds_of(message)
         corrector = self.strategy.corrector
         corrected = corrector.request(place) if isinstance(corrector, SimulatedCorrector) else {}
@@ -301,6 +313,7 @@ class _NetworkRun:
             "learning-rates": [self._learning_rate(hub, r) for r in rounds],
             "weights": [float(self.network.w[i]) for i in members],
             "engine": self.config.engine,
+            "device": self.config.device,
             **corrected,
         }
 

@@ -39,6 +39,7 @@ def simulate(
     plots: bool = False,
     overwrite: bool = False,
     actors: int = 0,
+    actor_gpus: float = 0.0,
     **settings: Any,
 ) -> RunResult:
     """Simulate a multi-level network of hubs and workers, as ``mll-flower run`` does.
@@ -60,6 +61,8 @@ def simulate(
     actors : int
         With ``backend="flower"``: processes that train; 0: one per core. If the environment
         variable RAY_ADDRESS names a Ray cluster, that decides.
+    actor_gpus : float
+        With ``backend="flower"``: share of a GPU that each of these processes takes.
     **settings
         Keys of the run config, with underscores: ``hubs=5, tau=8, rates=[0.5, 1, 1, 1]``.
         ``mll-flower run --help`` explains them. Lists, arrays and paths are taken as they are; a
@@ -80,7 +83,8 @@ def simulate(
     """
     if backend not in ("in-process", "flower"):
         raise ValueError(f"backend={backend!r}: give 'in-process' or 'flower'")
-    resources = Resources.found(actors) if backend == "flower" else Resources(actors)
+    find = Resources.found if backend == "flower" else Resources
+    resources = find(actors, gpus=actor_gpus)
     values = absolute_paths(_run_config(settings, backend))
     if any(callable(value) for value in settings.values()):
         _forget_functions()

@@ -18,19 +18,26 @@ from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 
 from mll_flower.apps.simulated_corrections import correction_of, reply_of
 from mll_flower.config import RunConfig
+from mll_flower.training.device import has_gpu
 from mll_flower.training.process import prepare_process
-from mll_flower.training.run_engine import hosted_workers, network_of, run_engine
+from mll_flower.training.run_engine import (
+    hosted_workers,
+    network_of,
+    run_engine,
+    where_possible,
+)
 
 
 def describe_hosted(context: Context) -> Mapping[str, Any]:
-    """Return which workers this node hosts, and how many examples each of them holds."""
+    """Return which workers this node hosts, their examples, and whether it has a GPU."""
     config = RunConfig.from_run_config(context.run_config, check=False)
     node = int(context.node_config["partition-id"])
     if node >= config.nodes:
         return {"workers": [], "examples": []}
     workers = hosted_workers(config, node)
-    engine = run_engine(config)
-    return {"workers": workers, "examples": [engine.examples(i) for i in workers]}
+    engine = run_engine(where_possible(config))
+    examples = [engine.examples(i) for i in workers]
+    return {"workers": workers, "examples": examples, "gpu": has_gpu()}
 
 
 def train_hosted(message: Message, context: Context) -> Message:
@@ -38,8 +45,10 @@ def train_hosted(message: Message, context: Context) -> Message:
     prepare_process()
     config = RunConfig.from_run_config(context.run_config, check=False)
     request = message.content.config_records["config"]
-    # The run's own choice: on this machine "auto" might mean something else.
-    engine = run_engine(replace(config, engine=str(request.get("engine", config.engine))))
+    # The run's own choices: on this machine "auto" might mean something else.
+    name = str(request.get("engine", config.engine))
+    device = str(request.get("device", config.device))
+    engine = run_engine(replace(config, engine=name, device=device))
     workers = hosted_workers(config, int(context.node_config["partition-id"]))
     rounds = [int(r) for r in request["rounds"]]  # type: ignore[union-attr]
     # In a round that waits for all, every worker takes its tau steps: the rate is 1.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -76,6 +77,7 @@ def plan(
     require("mll-flower plan", *(name for name in EXTRAS["torch"] if name != "ray"))
     if seeds is not None:
         wanted = replace(wanted, search=replace(wanted.search, seeds=seeds))
+    folder: Path | None = None
     try:
         with (
             end_requests(),
@@ -90,12 +92,19 @@ def plan(
             cores = len(os.sched_getaffinity(0))
             answer = make_plan(wanted, folder, processes or cores, say)
     except EndRequested as request:
-        console.print("Interrupted: there is no answer.")
+        console.print(_after_interruption(file, folder), markup=False, soft_wrap=True)
         raise typer.Exit(request.exit_code) from None
     except RuntimeError as failure:
         console.print(f"Error: {failure}", style="bold red", markup=False, soft_wrap=True)
         raise typer.Exit(1) from None
     _print_answer(answer)
+
+
+def _after_interruption(file: Path, folder: Path | None) -> str:
+    if folder is None:
+        return "Interrupted: there is no answer."
+    command = ["mll-flower", "plan", str(file), "--output", str(folder)]
+    return f"Interrupted: there is no answer yet. To go on:\n{shlex.join(command)}"
 
 
 def _write_example(file: Path | None, text: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -26,6 +26,9 @@ def resume(
         ),
     ] = False,
     actors: Annotated[int, typer.Option(help="Processes that train; 0: one per core.")] = 0,
+    actor_gpus: Annotated[
+        float, typer.Option(help="Share of a GPU that each process that trains takes.")
+    ] = 0.0,
     flwr_home: Annotated[
         Path | None, typer.Option(help="Flower's home; default: a temporary one.")
     ] = None,
@@ -47,4 +50,5 @@ def resume(
     if (run / files.METRICS).is_file() and slots is None:
         raise ValueError(f"{run} has ended: give more --slots to make it longer")
     folder = str(run.absolute())
-    start(config, flwr_home, in_process, actors, False, resume=folder, output=folder, slots=slots)
+    values: dict[str, Any] = {"resume": folder, "output": folder, "slots": slots}
+    start(config, flwr_home, in_process, actors, False, actor_gpus=actor_gpus, **values)

@@ -161,13 +161,18 @@ def vector_is_finite(vector: Vector) -> bool:
 
 
 def distance(a: Flat, b: Flat) -> float:
-    """Return the Euclidean distance between two models, over their floating-point entries."""
+    """Return the Euclidean distance between two models, over their floating-point entries.
+
+    Without BLAS, whose threads wait for one another longer than they compute when other processes
+    use the cores too: a hundred times longer was measured.
+    """
     total = 0.0
     for dtype, vector in a.items():
         if _is_floating(vector.dtype):
             for block in blocks(vector.size):
                 difference = vector[block].astype(np.float64) - b[dtype][block]
-                total += float(difference @ difference)
+                difference *= difference
+                total += float(np.add.reduce(difference))
     return float(np.sqrt(total))
 
 

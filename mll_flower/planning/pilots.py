@@ -1,23 +1,23 @@
 """Play runs in a few processes, each over the in-process engine, and return their curves.
 
-`play_all` is all that the rest of the planning room knows of it.
+`Players.play_all` is all that the rest of the planning room knows of it. Curves are kept under the
+key by which sweeps keep their runs.
 """
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from multiprocessing.connection import Connection, wait
+from dataclasses import asdict, dataclass, replace
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from mll_flower.config import RunConfig
-from mll_flower.processes.answering import answer_orders, start_answering
-
-# Seconds between two looks at a process that is playing.
-_LOOK_EVERY = 0.5
+from mll_flower.processes.answering import Answerer, answer_orders, answers
+from mll_flower.sweeps.cache import run_key
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Job:
     Parameters
     ----------
     config : RunConfig
-        The run; its output is a folder that does not exist.
+        The run; what its output holds is replaced.
     target : float, optional
         The run ends when its measure has reached this value.
     measure : str
@@ -43,6 +43,12 @@ class Job:
     measure: str = "metric"
     falls: bool = False
     keep: bool = False
+
+    @property
+    def key(self) -> str:
+        """A name that is the same for jobs that give the same curve."""
+        goal = f"{self.target}-{self.measure}".replace(".", "_")
+        return f"{run_key(self.config)}-{goal}.json"
 
     def reached(self, value: float) -> bool:
         """Return whether a value is at least as good as the target."""
@@ -97,6 +103,7 @@ def play(job: Job) -> Curve:
 
     started, reached = time.process_time(), False
     output = Path(job.config.output)
+    shutil.rmtree(output, ignore_errors=True)  # what a plan that was killed has left
     try:
         # One thread: other runs use the other cores.
         options = {"plots": False, "threads": 1, "lines": False, "on_evaluation": take}
@@ -129,25 +136,20 @@ class Players:
     ----------
     processes : int
         How many.
+    kept : Path, optional
+        A folder in which curves are kept, so that a plan that was killed does not play them again.
     """
 
-    def __init__(self, processes: int) -> None:
-        self._processes = processes
-        self._players: list[tuple[Any, Connection]] = []
-        self._busy: dict[Any, int] = {}  # pipe -> the place of the job that is played there
+    def __init__(self, processes: int, kept: Path | None = None) -> None:
+        self._processes, self._kept = processes, kept
+        self._team: list[Answerer] = []
 
     def __enter__(self) -> Players:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for process, pipe in self._players:
-            if pipe in self._busy:  # an interrupted plan ends at once
-                process.terminate()
-            elif process.is_alive():
-                pipe.send(None)
-        for process, pipe in self._players:
-            process.join(30)
-            pipe.close()
+        for player in self._team:
+            player.stop()
 
     def play_all(self, jobs: Sequence[Job], on_done: Callable[[Curve], None]) -> list[Curve]:
         """Play runs; return their curves in the order of the jobs.
@@ -164,30 +166,42 @@ class Players:
         RuntimeError
             If a run fails; the message says which and why.
         """
-        while len(self._players) < min(self._processes, len(jobs)):
-            self._players.append(start_answering(_serve))
-        curves: list[Curve | None] = [None] * len(jobs)
+        curves: dict[int, Curve] = {}
+        for place, job in enumerate(jobs):
+            if (curve := self._load(job)) is not None:
+                curves[place] = curve
+                on_done(curve)
         # Long runs first, so that no process plays alone at the end.
-        left = sorted(range(len(jobs)), key=lambda place: jobs[place].config.slots)
-        busy = self._busy
-        idle = [pipe for _, pipe in self._players]
-        while left or busy:
-            while left and idle:
-                pipe, place = idle.pop(), left.pop()
-                pipe.send(jobs[place])
-                busy[pipe] = place
-            for ready in wait(list(busy), timeout=_LOOK_EVERY):
-                pipe, place = ready, busy.pop(ready)  # type: ignore[assignment]
-                try:
-                    curve, error = pipe.recv()
-                except EOFError:
-                    curve, error = None, "its process died (out of memory?)"
+        left = sorted(set(range(len(jobs))) - set(curves), key=lambda k: -jobs[k].config.slots)
+        while len(self._team) < min(self._processes, len(left)):
+            self._team.append(Answerer(_serve))
+        for done in answers(left, self._team, lambda place: jobs[place]):
+            for place, curve, error in done:
                 if error is not None:
                     raise RuntimeError(f"run {jobs[place].config.output}: {error}")
+                self._save(jobs[place], curve)
                 curves[place] = curve
-                idle.append(pipe)
                 on_done(curve)
-        return [curve for curve in curves if curve is not None]
+        return [curves[place] for place in range(len(jobs))]
+
+    def _load(self, job: Job) -> Curve | None:
+        """Return the curve that an earlier command has kept."""
+        if self._kept is None or (job.keep and not Path(job.config.output).is_dir()):
+            return None
+        try:
+            values: dict[str, Any] = json.loads((self._kept / job.key).read_text())
+            lists = {key: tuple(v) for key, v in values.items() if isinstance(v, list)}
+            return Curve(**{**values, **lists})
+        except (OSError, ValueError, TypeError):
+            return None
+
+    def _save(self, job: Job, curve: Curve) -> None:
+        if self._kept is None:
+            return
+        self._kept.mkdir(exist_ok=True)
+        new = self._kept / f"{job.key}.new"
+        new.write_text(json.dumps(asdict(curve)))
+        new.rename(self._kept / job.key)
 
 
 def with_output(job: Job, output: Path) -> Job:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import fcntl
 import math
 import shutil
 import time
@@ -11,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 import tomli_w
@@ -33,6 +34,9 @@ REPORT, TABLE, PICTURE, CLOCK, SETTING = (
     "plan.json", "table.csv", "plan.png", "clock.toml", "recommended.toml",
 )  # fmt: skip
 """Files of a plan: everything, the table, the picture, the plan's file, and a run's config."""
+
+KEPT = "curves"
+"""Folder of the curves that a plan has played, until it has its answer."""
 
 # Keys of the recommended run that are always shown, and those that only pilots need.
 _SHOWN = ("graph", "mixing", "tau", "q", "slots", "wait-for-all", "dataset", "partition", "model")
@@ -70,7 +74,8 @@ class Answer:
 def claimed_folder(output: Path | None, plan: Plan, overwrite: bool) -> Iterator[Path]:
     """Make the folder of a plan; ValueError if it holds another one.
 
-    A plan that ends without an answer gives the folder back.
+    A plan that was interrupted or killed leaves the folder, and the same plan goes on there. One
+    that fails gives the folder back.
 
     Parameters
     ----------
@@ -85,36 +90,50 @@ def claimed_folder(output: Path | None, plan: Plan, overwrite: bool) -> Iterator
         output = Path("plans") / f"{plan.path.stem}-{datetime.now():%Y%m%d-%H%M%S}"
     if output.is_file():
         raise ValueError(f"output={str(output)!r} is a file: give a folder")
-    if (output / CLOCK).exists():
-        if not overwrite:
-            raise ValueError(
-                f"output={str(output)!r} holds a plan: give another folder, or --overwrite"
-            )
-        _remove_plan(output)
     try:
         output.mkdir(parents=True, exist_ok=True)
-        # Of two plans that start at the same moment, one gets the folder.
-        with (output / CLOCK).open("x") as file:
-            file.write(plan.path.read_text())
-    except FileExistsError:
-        raise ValueError(f"output={str(output)!r} holds a plan: give another folder") from None
+        file = (output / CLOCK).open("a+")
     except OSError as error:
         raise ValueError(
             f"output={str(output)!r} cannot be written ({error.strerror}): give another folder"
         ) from None
+    with file:
+        _take(output, file, plan.path.read_text(), overwrite)
+        try:
+            yield output.absolute()
+        except Exception:
+            _remove_plan(output)
+            with suppress(OSError):
+                output.rmdir()  # stays if it holds anything else
+            raise
+
+
+def _take(output: Path, file: TextIO, text: str, overwrite: bool) -> None:
+    """Write the plan's file into the folder, whose plan this process alone then makes."""
     try:
-        yield output.absolute()
-    except BaseException:
-        _remove_plan(output)
-        with suppress(OSError):
-            output.rmdir()  # stays if it holds anything else
-        raise
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        raise ValueError(
+            f"output={str(output)!r}: another command is making a plan there: give another folder"
+        ) from None
+    file.seek(0)
+    held = file.read()
+    unfinished = held == text and not (output / REPORT).exists()
+    if held and not overwrite and not unfinished:
+        raise ValueError(
+            f"output={str(output)!r} holds a plan: give another folder, or --overwrite"
+        )
+    if overwrite:
+        _remove_plan(output, but=CLOCK)
+    file.truncate(0)
+    file.write(text)
+    file.flush()
 
 
-def _remove_plan(output: Path) -> None:
-    for name in ("graphs", "runs", "pilots"):
+def _remove_plan(output: Path, but: str = "") -> None:
+    for name in ("graphs", "runs", "pilots", KEPT):
         shutil.rmtree(output / name, ignore_errors=True)
-    for name in (REPORT, TABLE, PICTURE, SETTING, CLOCK, "network.toml", "mixing.json"):
+    for name in {REPORT, TABLE, PICTURE, SETTING, CLOCK, "network.toml", "mixing.json"} - {but}:
         (output / name).unlink(missing_ok=True)
 
 
@@ -138,7 +157,7 @@ def make_plan(
     find_published(plan.config().dataset, plan.config().data_dir)
     costs, weights, metric = _measure(plan)
     try:
-        with Players(processes) as players:
+        with Players(processes, output / KEPT) as players:
             searcher = Searcher(plan, output, metric, costs, weights, players, say)
             _try_deployment(plan, output, searcher.found.candidates, costs, weights)
             found = searcher.search()
@@ -161,6 +180,7 @@ def make_plan(
     answer = Answer(output, verdict, found, metric, plan.clock.names)
     report = _report(plan, answer, costs, time.monotonic() - started)
     files.write_json(output / REPORT, report)
+    shutil.rmtree(output / KEPT, ignore_errors=True)
     return answer
 
 
@@ -169,7 +189,7 @@ def _try_deployment(
 ) -> None:
     """Say before the search if the regions' names or addresses cannot be those of a deployment."""
     folder = output / "pilots" / "deployment"
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     try:
         most_hubs = min(candidates, key=lambda candidate: candidate.one_server)
         write_deployment(folder, plan, most_hubs, costs, weights, 1.0)
@@ -280,6 +300,7 @@ def _report(plan: Plan, answer: Answer, costs: Costs, seconds: float) -> dict[st
             "slot": plan.clock.slot,
             "recommended": _setting(verdict.rows[0].candidate),
             "decided": verdict.decided,
+            "decided_by": verdict.decided_by or None,
             "gain_over_waiting": None if verdict.gain is None else asdict(verdict.gain),
             "verdict": verdict.sentences,
             "notes": found.notes,

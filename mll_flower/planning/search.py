@@ -1,5 +1,7 @@
 """The search: scouts find the scale of time, pilots halve the field, finals compare what is left.
 
+If the finals do not decide between the two best settings, these get more seeds.
+
 Candidates that wait and candidates that do not are two fields, each with finalists of its own, so
 that the gain over waiting is measured and not guessed. In the finals all play the same seeds, which
 no pilot has played: the luck by which a candidate got there does not count again.
@@ -22,6 +24,7 @@ from mll_flower.planning.candidates import Candidate, Costs, all_candidates, net
 from mll_flower.planning.pilots import Curve, Job, Players, with_output
 from mll_flower.planning.plan_file import Plan, lower_is_better
 from mll_flower.planning.pruning import first_and_best, judge, prune
+from mll_flower.planning.verdict import judge_finals
 from mll_flower.timing.clock import FloatArray
 
 # Each rung: the part of the time to the target (or of the budget), the seeds, and the part of the
@@ -36,6 +39,8 @@ _PATIENCE = 3.0
 _EVALUATIONS = 100
 # Training rows on which the loss is measured: no choice depends on it.
 _TRAIN_ROWS = 200
+# How many times as many seeds the two best finalists may get.
+_MORE_SEEDS = 16
 # The first seed of the finals.
 _FINAL_SEED = 1000
 
@@ -109,7 +114,7 @@ class Searcher:
         self.plan, self.output, self.costs, self.weights = plan, output, costs, weights
         self.players, self.say = players, say
         self.falls = lower_is_better(plan.goal, metric)
-        self._number = itertools.count()
+        self._number, self._slots_played = itertools.count(), 0
         b = np.bincount(plan.clock.hub_of, weights=weights) / weights.sum()
         self.found = Found(all_candidates(plan, costs, b))
 
@@ -127,7 +132,36 @@ class Searcher:
         curves = iter(self._play("finals", [job for job in jobs if job is not None]))
         for candidate in finalists:
             self.found.finals[candidate] = list(itertools.islice(curves, self.plan.search.seeds))
+        if finalists:
+            self._go_on()
         return self.found
+
+    def _go_on(self) -> None:
+        """Give the two best finalists more seeds while nothing decides between them.
+
+        At most four times, and at most as many slots as the search has played so far: a count, not
+        a time, so that the answer is the same on every machine.
+        """
+        finals, before = self.found.finals, self._slots_played
+        most = self.plan.search.seeds * _MORE_SEEDS
+        while True:
+            verdict = judge_finals(finals, self.plan.goal, self.falls)
+            pair = [row.candidate for row in verdict.rows[:2]]
+            counts = [len(finals[candidate]) for candidate in pair]
+            if verdict.decided_by == "goal" or max(counts) < 2:
+                return
+            wanted = max(counts) * (2 if min(counts) == max(counts) else 1)
+            jobs: dict[tuple[Candidate, int], Job | None] = {
+                (c, seed): self._job(c, self.found.seconds[c.waits], _FINAL_SEED + seed, keep=True)
+                for c, count in zip(pair, counts, strict=True)
+                for seed in range(count, wanted)
+            }
+            each = max(np.mean([curve.rounds[-1] * c.tau for curve in finals[c]]) for c in pair)
+            if wanted > most or self._slots_played - before + each * len(jobs) > before:
+                return
+            curves = self._play("more seeds", [job for job in jobs.values() if job is not None])
+            for (candidate, _), curve in zip(jobs, curves, strict=True):
+                finals[candidate].append(curve)
 
     def _prune(self, group: list[Candidate]) -> list[Candidate]:
         judged = [judge(candidate, self.costs, self.weights) for candidate in group]
@@ -234,7 +268,11 @@ class Searcher:
             self.say(stage, done, len(jobs))
 
         self.say(stage, 0, len(jobs))
-        return self.players.play_all(jobs, count)
+        curves = self.players.play_all(jobs, count)
+        self._slots_played += sum(
+            curve.rounds[-1] * job.config.tau for job, curve in zip(jobs, curves, strict=True)
+        )
+        return curves
 
     def _job(
         self, candidate: Candidate, seconds: float, seed: int, part: float = 1.0, keep: bool = False

@@ -1,6 +1,6 @@
 """Processes of one thread that answer orders over a pipe, and end with the process that gave them.
 
-Sweeps and plans play their runs in such processes, several at a time.
+Sweeps and plans play their runs in such processes, several at a time: `answers`.
 """
 
 from __future__ import annotations
@@ -9,10 +9,13 @@ import logging
 import multiprocessing
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing.connection import Connection, wait
 from typing import Any
+
+# Seconds between two looks at processes that are busy.
+_LOOK_EVERY = 0.5
 
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
@@ -48,6 +51,81 @@ def answer_orders(pipe: Connection, answer: Callable[[Any], Any]) -> None:
             pipe.send((answer(order), None))
         except Exception as error:
             pipe.send((None, f"{type(error).__name__}: {error}"))
+
+
+class Answerer:
+    """A process that answers orders, and the job that it is busy with.
+
+    Parameters
+    ----------
+    serve : callable
+        What the process runs, such as ``lambda pipe: answer_orders(pipe, ...)`` in a module.
+    """
+
+    def __init__(self, serve: Callable[[Connection], None]) -> None:
+        self.serve = serve
+        self.process, self.pipe = start_answering(serve)
+        self.job: Any = None
+
+    def give(self, job: Any, order: Any) -> None:
+        """Give the order for a job."""
+        self.job = job
+        self.pipe.send(order)
+
+    def answer(self) -> tuple[Any, str | None]:
+        """Receive the answer to an order: a value, or an error as text."""
+        try:
+            value, error = self.pipe.recv()
+        except (EOFError, ConnectionError):
+            self.process.join(10)
+            code = self.process.exitcode
+            value, error = None, f"its process died (exit code {code}; out of memory?)"
+        return value, error
+
+    def stop(self) -> None:
+        """End the process: by an order when it is idle, by a signal when it is busy."""
+        if self.job is not None:
+            self.process.terminate()
+        elif self.process.is_alive():
+            self.pipe.send(None)
+        self.process.join(30)
+        self.pipe.close()
+
+
+def answers(
+    jobs: Sequence[Any], team: list[Answerer], order_of: Callable[[Any], Any]
+) -> Iterator[list[tuple[Any, Any, str | None]]]:
+    """Give jobs, in their order, to whoever is idle; yield the answers as they come.
+
+    Parameters
+    ----------
+    jobs : Sequence
+        What is to be done.
+    team : list of Answerer
+        Who does it; one that has died is replaced.
+    order_of : callable
+        Job -> the order that is sent.
+
+    Yields
+    ------
+    list of (job, value, error)
+        What has been answered since the last time; at least twice per second.
+    """
+    queue = list(jobs)
+    while queue or any(member.job is not None for member in team):
+        for place, member in enumerate(team):
+            if member.job is None and queue:
+                if not member.process.is_alive():
+                    member = team[place] = Answerer(member.serve)
+                job = queue.pop(0)
+                member.give(job, order_of(job))
+        busy: dict[Any, Answerer] = {m.pipe: m for m in team if m.job is not None}
+        done = []
+        for pipe in wait(list(busy), timeout=_LOOK_EVERY):
+            member = busy[pipe]
+            job, member.job = member.job, None
+            done.append((job, *member.answer()))
+        yield done
 
 
 def _end_with_parent() -> None:

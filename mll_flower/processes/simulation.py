@@ -5,14 +5,15 @@ from __future__ import annotations
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import IO, Any
 
 from mll_flower.processes.config_pairs import config_pairs
-from mll_flower.processes.flower_environment import flower_environment, free_port
+from mll_flower.processes.flower_environment import flower_environment
+from mll_flower.processes.places import own_place, own_port
 from mll_flower.processes.process_tree import Processes, ProcessTree
 from mll_flower.processes.ray_cluster import THIS_MACHINE, Resources
 from mll_flower.processes.superlink import CONNECTION, SuperLink, SuperLinkFailed
@@ -24,6 +25,8 @@ __all__ = ["RunFailed", "SuperLink", "run_app", "simulation_superlink"]
 _PATIENCE = 2.0
 # The paths of Ray's sockets, which begin with this folder, may have 107 bytes.
 _LONGEST_HOME_FOR_RAY = 36
+# Seconds that a SuperLink has to answer. It takes three, on a machine that does nothing else.
+_BUSY_MACHINE = 300.0
 # Seconds between two calls of `run_app`'s ``on_idle``.
 _IDLE = 0.5
 
@@ -34,9 +37,13 @@ class RunFailed(RuntimeError):
 
 @contextmanager
 def simulation_superlink(
-    home: Path | None = None, resources: Resources = THIS_MACHINE
+    home: Path | None = None,
+    resources: Resources = THIS_MACHINE,
+    say: Callable[[str], None] = lambda line: None,
 ) -> Iterator[SuperLink]:
     """Start a SuperLink for simulations on loopback, with ports of its own; end it afterwards.
+
+    If many simulations run on this machine already, it first waits for one of them to end.
 
     Parameters
     ----------
@@ -44,22 +51,29 @@ def simulation_superlink(
         Its Flower home; a temporary folder if not given.
     resources : Resources
         The cluster on which its simulations run, if it is not this machine alone.
+    say : callable
+        Told once if there is a wait.
     """
     sweep()
-    with Processes(_PATIENCE) as processes:
+    with (
+        nullcontext() if resources.address else own_place(say),
+        Processes(_PATIENCE) as processes,
+        own_port() as port,
+        own_port() as control_port,
+    ):
         folder = processes.temporary_folder() if home is None else home
         env = processes.marked(flower_environment(folder))
         if home is None and len(str(folder)) <= _LONGEST_HOME_FOR_RAY:
             env["RAY_TMPDIR"] = str(folder)  # or else Ray's files stay in /tmp after the run
         env = resources.environment(env)
-        superlink = SuperLink(folder, f"127.0.0.1:{free_port()}", env)
+        superlink = SuperLink(folder, f"127.0.0.1:{port}", env)
         command = ["flower-superlink", "--insecure", "--simulation", "--isolation", "subprocess"]
-        command += ["--host", "127.0.0.1", "--port", str(superlink.port)]
-        command += ["--control-api-address", f"127.0.0.1:{free_port()}"]
+        command += ["--host", "127.0.0.1", "--port", str(port)]
+        command += ["--control-api-address", f"127.0.0.1:{control_port}"]
         log = folder / "superlink.log"
         log.unlink(missing_ok=True)
         try:
-            superlink.start(processes, "flower-superlink", command, log)
+            superlink.start(processes, "flower-superlink", command, log, _BUSY_MACHINE)
         except SuperLinkFailed as failure:
             raise RunFailed(f"{failure}:\n{log.read_text()[-2000:]}") from None
         yield superlink

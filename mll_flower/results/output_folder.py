@@ -114,13 +114,14 @@ def _folder_of(resume: str) -> Path:
 
 
 def _holds(place: Path, config: Mapping[str, Any]) -> bool:
-    """Return whether this config is the claim; ``engine = "auto"`` may since have been decided."""
+    """Return whether this config is the claim; what was "auto" may since have been decided."""
     try:
         claim = dict(json.loads(place.read_text()))
     except (OSError, ValueError):
         return False
-    if claim.get("engine") == "auto":
-        claim["engine"] = config.get("engine")
+    for key in ("engine", "device"):
+        if claim.get(key) == "auto":
+            claim[key] = config.get(key)
     return claim == dict(config)
 
 

@@ -10,6 +10,7 @@ import itertools
 import math
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from logging import WARNING
@@ -122,8 +123,9 @@ class Recorder:
             What its `state` returned for that checkpoint.
         """
         ours = self.config.to_run_config()
-        # An older checkpoint lacks newer keys, whose defaults are what it was made with.
-        theirs = {**RunConfig().to_run_config(), **state["config"]}
+        # An older checkpoint lacks newer keys, whose defaults are what it was made with; before
+        # there was a choice, the device was the CPU.
+        theirs = {**RunConfig().to_run_config(), "device": "cpu", **state["config"]}
         # These keys change no number of the run, so they may differ.
         free = {"resume", "output", "checkpoint-every", "data-dir", "code-dir", "tensorboard"}
         free |= {"reply-timeout", "node-timeout"}
@@ -366,6 +368,7 @@ class Recorder:
 
     def _report(self, steps_known: bool = True) -> dict[str, Any]:
         network = self.network
+        absences = Counter(absence["worker"] for absence in self.absences)
         final = self.evaluations[-1] if self.evaluations else {}
         return {
             "config": self.config.to_run_config(),
@@ -389,7 +392,7 @@ class Recorder:
                     "weight": float(network.w[i]),
                     "rate": float(network.p[i]),
                     "steps": int(self.steps[i]) if steps_known else None,
-                    "absent": sum(a["worker"] == i for a in self.absences),
+                    "absent": absences[i],
                 }
                 for i in range(network.workers)
             ],

@@ -31,7 +31,7 @@ _IRRELEVANT = {
 }
 
 # Keys that came later: with their defaults, the numbers are those of runs from before them.
-_LATER = {"classes", "loss", "metric", "code-dir", "optimiser", "clock", *SETTINGS}
+_LATER = {"classes", "loss", "metric", "code-dir", "optimiser", "clock", "device", *SETTINGS}
 
 
 def run_key(config: RunConfig) -> str:

@@ -7,8 +7,9 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from mll_flower.config import RunConfig
+from mll_flower.processes.answering import Answerer
 from mll_flower.sweeps.playing import Speed
-from mll_flower.sweeps.runner import Job, Player, players
+from mll_flower.sweeps.runner import Job, players
 
 # Seconds that a message costs apart from its steps, and a run apart from its messages: rough.
 _MESSAGE, _START = 0.002, 0.3
@@ -36,7 +37,7 @@ def estimate(jobs: Sequence[Job], processes: int = 1) -> list[Job]:
     return [replace(job, seconds=_seconds(job.config, speeds[_kind(job.config)])) for job in jobs]
 
 
-def _measure(team: Sequence[Player], config: RunConfig) -> Speed:
+def _measure(team: Sequence[Answerer], config: RunConfig) -> Speed:
     """Return the speed of the slowest process."""
     for player in team:
         player.pipe.send(("measure", asdict(config)))
@@ -53,7 +54,15 @@ def _kind(config: RunConfig) -> tuple[Any, ...]:
     """Return what decides the time of a step."""
     tau = min(config.tau, _LONG_ROUND)
     task = (config.model, config.dataset, config.loss, config.code_dir)
-    return *task, config.engine, config.batch_size, config.optimiser, config.momentum > 0, tau
+    return (
+        *task,
+        config.engine,
+        config.device,
+        config.batch_size,
+        config.optimiser,
+        config.momentum > 0,
+        tau,
+    )
 
 
 def _seconds(config: RunConfig, speed: Speed) -> float:

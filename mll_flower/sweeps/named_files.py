@@ -13,12 +13,13 @@ from mll_flower.tasks.own_partitions import partition_file
 
 
 def named_files(config: RunConfig) -> list[Path]:
-    """Return the files of the user's that a config names: graph, H, data, rows, code.
+    """Return the files of the user's that a config names: graph, H, clock, data, rows, code.
 
     A module is looked for in code-dir alone. What the user's code imports or reads is not known.
     """
     values = config.to_run_config()
     named: list[Path | None] = [Path(config.graph), Path(config.mixing), npz_path(config.dataset)]
+    named.append(Path(config.clock))
     named.append(partition_file(config.partition, config.code_dir))
     for reference in (str(values[key]) for key in OWN_KEYS):
         if is_reference(reference):

@@ -5,18 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
 from mll_flower.config import RunConfig
-from mll_flower.processes.answering import start_answering
+from mll_flower.processes.answering import Answerer, answers
 from mll_flower.sweeps.cache import is_finished, run_folder
 from mll_flower.sweeps.parts import part_folder, remove_unless_begun, share_begun, share_done
 from mll_flower.sweeps.playing import serve
-
-# Seconds between two reports of progress.
-_REPORT_EVERY = 0.5
 
 
 @dataclass
@@ -83,49 +79,17 @@ def missing(out: Path, configs: Sequence[RunConfig]) -> list[Job]:
     ]
 
 
-class Player:
-    """A process that plays runs, and the job that it is playing."""
-
-    def __init__(self) -> None:
-        self.process, self.pipe = start_answering(serve)
-        self.job: Job | None = None
-
-    def play(self, job: Job) -> None:
-        """Give the order to play a run."""
-        job.folder.parent.mkdir(parents=True, exist_ok=True)
-        self.job = job
-        self.pipe.send(("run", asdict(job.config), str(job.folder)))
-
-    def answer(self) -> tuple[Any, str | None]:
-        """Receive the answer to an order: a value, or an error as text."""
-        try:
-            value, error = self.pipe.recv()
-        except (EOFError, ConnectionError):
-            self.process.join(10)
-            value, error = None, f"its process died (exit code {self.process.exitcode})"
-        return value, error
-
-    def stop(self) -> None:
-        """End the process: by an order when it is idle, by a signal when it is busy."""
-        if self.job is not None:
-            self.process.terminate()
-        elif self.process.is_alive():
-            self.pipe.send(None)
-        self.process.join(30)
-        self.pipe.close()
-        if self.job is not None:
-            remove_unless_begun(part_folder(self.job.folder, self.process.pid))
-
-
 @contextmanager
-def players(number: int) -> Iterator[list[Player]]:
+def players(number: int) -> Iterator[list[Answerer]]:
     """Start processes that play runs, and end them at the end."""
-    started = [Player() for _ in range(number)]
+    started = [Answerer(serve) for _ in range(number)]
     try:
         yield started
     finally:
         for player in started:
             player.stop()
+            if player.job is not None:
+                remove_unless_begun(part_folder(player.job.folder, player.process.pid))
 
 
 def play_all(
@@ -149,23 +113,11 @@ def play_all(
     """
     queue = sorted(jobs, key=lambda job: (job.config.seed, -job.seconds_left))
     progress = Progress()
-    done = 0.0
+    ended = 0.0
     with players(min(processes, len(queue))) as team:
-        while queue or any(player.job for player in team):
-            for place, player in enumerate(team):
-                if player.job is None and queue:
-                    if not player.process.is_alive():
-                        player = team[place] = Player()
-                    player.play(queue.pop(0))
-            busy: dict[Any, Player] = {p.pipe: p for p in team if p.job}
-            for pipe in wait(list(busy), timeout=_REPORT_EVERY):
-                assert isinstance(pipe, Connection)
-                player = busy[pipe]
-                job = player.job
-                assert job is not None
-                _, error = player.answer()
-                player.job = None
-                done += job.seconds_left
+        for done in answers(queue, team, _order):
+            for job, _, error in done:
+                ended += job.seconds_left
                 if error is None:
                     progress.finished.append(job.folder)
                 else:
@@ -174,9 +126,14 @@ def play_all(
             progress.running = {
                 folder: part_folder(folder, process) for folder, (_, process) in playing.items()
             }
-            progress.seconds = done + sum(
+            progress.seconds = ended + sum(
                 max(share_done(progress.running[folder]) - job.begun, 0.0) * job.seconds
                 for folder, (job, _) in playing.items()
             )
             on_progress(progress)
     return progress.failures
+
+
+def _order(job: Job) -> tuple[Any, ...]:
+    job.folder.parent.mkdir(parents=True, exist_ok=True)
+    return "run", asdict(job.config), str(job.folder)

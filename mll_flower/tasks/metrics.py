@@ -220,7 +220,10 @@ class Own:
 
 
 def _joined(batches: Sequence[Any]) -> Any:
-    """Join the batches of a tensor, or of each tensor in a dict or tuple."""
+    """Join the batches of a tensor, or of each tensor in a dict or tuple, on the CPU.
+
+    A function of the user's may need arrays, which tensors of a GPU cannot become.
+    """
     import torch
 
     first = batches[0]
@@ -228,4 +231,4 @@ def _joined(batches: Sequence[Any]) -> Any:
         return {key: _joined([batch[key] for batch in batches]) for key in first}
     if isinstance(first, tuple | list):
         return tuple(_joined(parts) for parts in zip(*batches, strict=True))
-    return torch.cat(list(batches))
+    return torch.cat(list(batches)).cpu()

@@ -14,8 +14,10 @@ from torch import Tensor, nn
 from mll_flower.tasks.own_code import is_reference, named_errors
 from mll_flower.tasks.task import Task
 
+_CPU = torch.device("cpu")
 
-def check_task(task: Task, batch_size: int) -> None:
+
+def check_task(task: Task, batch_size: int, device: torch.device = _CPU) -> None:
     """Take a forward and a backward pass on one batch, and measure the metric on one.
 
     Parameters
@@ -24,18 +26,20 @@ def check_task(task: Task, batch_size: int) -> None:
         Data, model, loss and metric.
     batch_size : int
         Rows of the batch.
+    device : torch.device
+        Where the task is trained.
 
     Raises
     ------
     ValueError
         If a part of the task raises, or gives something else than it should.
     """
-    module = _check_model(task)
+    module = _check_model(task).to(device)
     x, y = task.tensors()
     rows = torch.arange(batch_size) % len(x)
     with torch.random.fork_rng(devices=[]):
-        _check_loss(task, module, x[rows], y[rows])
-        _check_metric(task, module)
+        _check_loss(task, module, x[rows].to(device), y[rows].to(device))
+        _check_metric(task, module, device)
 
 
 def _check_model(task: Task) -> nn.Module:
@@ -107,9 +111,10 @@ def _check_output(task: Task, output: object, y: Tensor) -> None:
         )
 
 
-def _check_metric(task: Task, module: nn.Module) -> None:
+def _check_metric(task: Task, module: nn.Module, device: torch.device) -> None:
     module.eval()
-    x, y = (torch.from_numpy(part[:32]) for part in (task.data.x_test, task.data.y_test))
+    parts = (task.data.x_test, task.data.y_test)
+    x, y = (torch.from_numpy(part[:32]).to(device) for part in parts)
     with torch.inference_mode():
         with named_errors("model", task.model, f"on test rows of shape {tuple(x.shape)}"):
             output = module(x)

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from mll_flower.models.corrections import HubState, mean_steps
 from mll_flower.models.layout import Flat
 from mll_flower.models.subnetwork_average import AbsentRule, SubnetworkAverage
-from mll_flower.training.trainer import Pace
+from mll_flower.training.trainer import Pace, Trainer
 
 Train = Callable[..., tuple[float, Flat]]
 
@@ -120,25 +120,25 @@ class HostedHub(RoundCorrection):
         return self.state.correct(average.model, taken, learning_rate)
 
 
-def shifted(pace: Pace, row: Flat, shift: Flat | None) -> Pace:
+def shifted(pace: Pace, trainer: Trainer, shift: Flat | None) -> Pace:
     """Return a pace that takes a shift off the model after each step.
 
     Parameters
     ----------
     pace : Pace
         Yields each batch when its step is due.
-    row : Flat
-        The model that is trained, changed in place.
+    trainer : Trainer
+        What takes the steps.
     shift : Flat, optional
         What is taken off; None for nothing.
     """
     if shift is None:
         return pace
+    take_off = trainer.shifter(shift)
 
     def paced(batches: Iterable[Any]) -> Iterator[Any]:
         for batch in pace(batches):
             yield batch
-            for dtype, vector in shift.items():
-                row[dtype] -= vector
+            take_off()
 
     return paced

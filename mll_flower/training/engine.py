@@ -1,4 +1,4 @@
-"""The training engine: the local steps of many workers in one process, on one thread.
+"""The training engine: the local steps of many workers in one process, on one thread or a GPU.
 
 The engine holds the data once and one model to train in. Workers take turns: the engine loads the
 hub's model, the worker takes its steps, and the result is added to the hub's average of its
@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
 
 from mll_flower.algorithm.coins import batch_rngs
@@ -25,6 +26,7 @@ from mll_flower.models.subnetwork_average import AbsentRule
 from mll_flower.tasks.task import Task
 from mll_flower.training.budgets import StepBudget, TimeBudget
 from mll_flower.training.corrected_rounds import RoundCorrection, shifted
+from mll_flower.training.device import resolve_device
 from mll_flower.training.evaluation import Evaluator
 from mll_flower.training.gradient_engine import resolve_engine
 from mll_flower.training.hub_rounds import HubResult, run_rounds
@@ -56,11 +58,15 @@ class Engine:
         ``sgd`` or ``adamw``; its state starts afresh in every round.
     engine : {"auto", "autograd", "compiled"}
         What computes the gradients; see `mll_flower.training.gradient_engine`.
+    device : {"auto", "cpu", "cuda"} or torch.device
+        Where tensors are trained and evaluated; see `mll_flower.training.device`.
 
     Attributes
     ----------
     gradient_engine : {"autograd", "compiled"}
         What ``engine`` means for this task on this machine.
+    device : torch.device
+        What ``device`` means for this task in this process.
     """
 
     def __init__(
@@ -74,6 +80,7 @@ class Engine:
         weight_decay: float = 0.0,
         optimiser: str = "sgd",
         engine: str = "auto",
+        device: str | torch.device = "auto",
     ) -> None:
         _check_sgd(batch_size, momentum, weight_decay)
         _check_shards(shards, len(task.data.x_train))
@@ -84,14 +91,18 @@ class Engine:
         start = numpy_state(task.new_model())
         self.layout = Layout.of(start)
         self._start = self.layout.flatten(start)
-        self.gradient_engine = resolve_engine(engine, task)
+        if isinstance(device, str):
+            device = torch.device(resolve_device(device, engine, task.model))
+        self.device = device
+        on_cpu = device.type == "cpu"
+        self.gradient_engine = resolve_engine(engine if on_cpu else "autograd", task)
         self._trainer: Trainer
         settings = (batch_size, momentum, weight_decay, optimiser)
-        if task.model == "logistic" and optimiser == "sgd":
+        if task.model == "logistic" and optimiser == "sgd" and on_cpu:
             self._trainer = LogisticTrainer(task, self.layout, *settings)
         else:
-            self._trainer = TorchTrainer(task, self.layout, *settings, self.gradient_engine)
-        self._evaluator = Evaluator(task, self.layout)
+            self._trainer = TorchTrainer(task, self.layout, *settings, self.gradient_engine, device)
+        self._evaluator = Evaluator(task, self.layout, device)
         self._rngs = batch_rngs(seed)
 
     @property
@@ -138,7 +149,7 @@ class Engine:
         self._check_workers_and_steps([worker], np.array(steps))
         if steps == 0:
             return math.nan
-        with reproducible():
+        with reproducible(self.device):
             loss, trained = self._take_steps(flat, worker, round, steps, learning_rate)
         _copy(trained, flat)
         return loss
@@ -175,7 +186,7 @@ class Engine:
             Mean training loss of the steps; nan if no step is taken.
         """
         self._check_workers_and_steps([worker], np.array(tau))
-        with reproducible():
+        with reproducible(self.device):
             loss, trained = self._take_steps(
                 flat, worker, round, tau, learning_rate, budget.pace, shift
             )
@@ -237,7 +248,7 @@ class Engine:
             counts = np.array(steps, dtype=np.int64)
         counts = counts.reshape(len(rounds), len(workers))
         self._check_workers_and_steps(workers, counts)
-        with reproducible():
+        with reproducible(self.device):
             train = self._take_steps
             return run_rounds(
                 flat, workers, v, rounds, counts, learning_rates, train, absent, correction
@@ -288,7 +299,7 @@ class Engine:
         batches = shard[
             self._rngs(worker, round).integers(len(shard), size=(steps, self.batch_size))
         ]
-        paced = shifted(pace, trainer.row, shift)
+        paced = shifted(pace, trainer, shift)
         loss = trainer.steps(batches, learning_rate, (self.seed, worker, round), paced)
         return loss, trainer.row
 

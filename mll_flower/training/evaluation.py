@@ -10,7 +10,7 @@ from torch import nn
 from mll_flower.models.layout import Flat, Layout
 from mll_flower.tasks.task import Task
 from mll_flower.training._fast.channels_last import channels_last_pays
-from mll_flower.training.process import torch_threads
+from mll_flower.training.process import CPU, torch_threads
 
 
 class Evaluator:
@@ -22,10 +22,12 @@ class Evaluator:
         Data, model and loss.
     layout : Layout
         How the model lies in a flat model.
+    device : torch.device
+        Where it is evaluated.
     """
 
-    def __init__(self, task: Task, layout: Layout) -> None:
-        self._task, self._layout = task, layout
+    def __init__(self, task: Task, layout: Layout, device: torch.device = CPU) -> None:
+        self._task, self._layout, self._device = task, layout, device
         self._module: nn.Module | None = None
 
     def evaluate(
@@ -48,6 +50,8 @@ class Evaluator:
 
     def _new_module(self, batch_size: int) -> nn.Module:
         module = self._task.new_model()
+        if self._device.type != "cpu":
+            return module.to(self._device)
         example = torch.from_numpy(self._task.data.x_test[0])
         if channels_last_pays(module, example, batch_size):
             module = module.to(memory_format=torch.channels_last)

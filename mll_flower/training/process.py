@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 
 import numpy as np
@@ -15,6 +15,8 @@ from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 # Parameters of glibc's mallopt, and values that keep a step's temporary arrays in the process.
 _M_TRIM_THRESHOLD, _KEEP_FREE = -1, 1 << 30
 _M_MMAP_THRESHOLD, _FROM_HEAP = -3, 32 << 20
+
+CPU = torch.device("cpu")
 
 
 def prepare_process() -> None:
@@ -57,16 +59,31 @@ def _blas() -> ThreadpoolController:
 
 
 @contextmanager
-def reproducible() -> Iterator[None]:
+def reproducible(device: torch.device = CPU) -> Iterator[None]:
     """Compute on one thread, and leave torch's random state as it was.
 
     Several threads add in a different order than one, which changes the last bits. NumPy's
-    warnings of overflow are off: a worker that diverges is recognised by its model.
+    warnings of overflow are off: a worker that diverges is recognised by its model. On a GPU,
+    cuDNN uses only algorithms that repeat their results.
+
+    Parameters
+    ----------
+    device : torch.device
+        Where tensors are trained.
     """
+    on_gpu = device.type == "cuda"
     with (
         torch_threads(1),
         _blas().limit(limits=1, user_api="blas"),
-        torch.random.fork_rng(devices=[]),
+        torch.random.fork_rng(devices=[torch.cuda.current_device()] if on_gpu else []),
+        _repeating_cudnn() if on_gpu else nullcontext(),
         np.errstate(all="ignore"),
     ):
         yield
+
+
+def _repeating_cudnn() -> AbstractContextManager[None]:
+    flags: AbstractContextManager[None] = torch.backends.cudnn.flags(
+        enabled=True, benchmark=False, deterministic=True, allow_tf32=False
+    )
+    return flags

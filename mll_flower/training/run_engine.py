@@ -16,6 +16,7 @@ from mll_flower.tasks.own_code import forget_changed_files
 from mll_flower.tasks.partitions import partition
 from mll_flower.tasks.task import Task
 from mll_flower.tasks.task_check import check_task
+from mll_flower.training.device import resolve_device
 from mll_flower.training.engine import Engine
 from mll_flower.training.gradient_engine import resolve_engine
 from mll_flower.training.own_work import ALONE
@@ -27,11 +28,15 @@ __all__ = [
     "hosted_workers",
     "network_of",
     "run_engine",
+    "where_possible",
 ]
 
 _TaskValues = tuple[str, str, str, str, str, str, int]
 
 
+# Cached, because every message needs it, and to look at the hub of each of 10,000 workers takes a
+# millisecond. (Runs that differ in other values share the engine that `_engine` keeps.)
+@lru_cache(maxsize=4)
 def run_engine(config: RunConfig, hub_of: tuple[int, ...] | None = None) -> Engine:
     """Return this process's engine for a run.
 
@@ -60,8 +65,13 @@ def run_engine(config: RunConfig, hub_of: tuple[int, ...] | None = None) -> Engi
         config.momentum,
         config.weight_decay,
         config.optimiser,
-        _gradient_engine(config.engine, task_values),
+        *_engine_and_device(config, task_values),
     )
+
+
+def where_possible(config: RunConfig) -> RunConfig:
+    """Return a config for a process that need not train: on the run's device if it has one."""
+    return config if config.device == "cpu" else replace(config, device="auto")
 
 
 def check_own_work(config: RunConfig, hub_of: tuple[int, ...] | None = None) -> None:
@@ -78,11 +88,13 @@ def check_own_work(config: RunConfig, hub_of: tuple[int, ...] | None = None) -> 
         return
     if forget_changed_files():
         forget_engines()
-    check_task(run_engine(config, hub_of).task, config.batch_size)
+    engine = run_engine(where_possible(config), hub_of)
+    check_task(engine.task, config.batch_size, engine.device)
 
 
 def forget_engines() -> None:
     """Free the engines and data sets that this process keeps."""
+    run_engine.cache_clear()
     _engine.cache_clear()
     _gradient_engine.cache_clear()
     _task.cache_clear()
@@ -131,6 +143,7 @@ def _engine(
     weight_decay: float,
     optimiser: str,
     engine: str,
+    device: str,
 ) -> Engine:
     task = replace(_task(*task_values), seed=seed)
     shards = partition(partition_name, task.data.y_train, np.asarray(hub_of), seed, task.code_dir)
@@ -143,12 +156,21 @@ def _engine(
         weight_decay=weight_decay,
         optimiser=optimiser,
         engine=engine,
+        device=device,
     )
+
+
+def _engine_and_device(config: RunConfig, task_values: _TaskValues) -> tuple[str, str]:
+    """Return what computes gradients, and where.
+
+    Resolved first, so that "auto" and what it stands for share one engine.
+    """
+    device = resolve_device(config.device, config.engine, config.model)
+    return _gradient_engine(config.engine if device == "cpu" else "autograd", task_values), device
 
 
 @lru_cache(maxsize=4)
 def _gradient_engine(choice: str, task_values: _TaskValues) -> str:
-    # Resolved first, so that "auto" and what it stands for share one engine.
     return resolve_engine(choice, _task(*task_values))
 
 

@@ -9,12 +9,16 @@ Gradients come from autograd, or for plain stacks of layers from machine code th
 network (`mll_flower.training._compiled`); `mll_flower.training.gradient_engine` chooses.
 Logistic regression is trained elsewhere, with its gradient written out:
 `mll_flower.training.logistic_trainer`.
+
+On a GPU the row that is trained is in its memory, and copied from and to the row that the engine
+sees before and after a worker's steps. The data stay in the memory of the machine, of which
+processes share one copy; each batch is sent to the GPU.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -25,8 +29,10 @@ from torch import Tensor, nn
 from mll_flower.models.layout import Flat, Layout
 from mll_flower.training._compiled.gradients import CompiledGradients
 from mll_flower.training._fast.channels_last import channels_last_pays, to_channels_last
+from mll_flower.training.device import seed_noise
 from mll_flower.training.gradient_engine import GradientEngine
 from mll_flower.training.optimisers import OPTIMISERS
+from mll_flower.training.process import CPU
 from mll_flower.training.trainer import Pace, Trainer
 
 if TYPE_CHECKING:
@@ -75,6 +81,8 @@ class Autograd:
         The training data and their labels.
     channels_last : bool
         Whether to give the module batches in that memory format.
+    device : torch.device
+        Where the module is; batches are sent there.
     """
 
     def __init__(
@@ -85,24 +93,28 @@ class Autograd:
         x: Tensor,
         y: Tensor,
         channels_last: bool,
+        device: torch.device = CPU,
     ) -> None:
         self._module, self._loss, self._parameters = module, loss, parameters
-        self._x, self._y, self._channels_last = x, y, channels_last
+        self._x, self._y, self._channels_last, self._device = x, y, channels_last, device
         self.trained = [parameter.detach() for parameter in parameters]  # the same memory
 
     def __call__(self, rows: Tensor) -> tuple[float, Sequence[Tensor | None]]:
         """Return the loss and its gradients; see `GradientSource`."""
-        x = self._x.index_select(0, rows)
+        x = self._x.index_select(0, rows).to(self._device)
         if self._channels_last:
             x = to_channels_last(x)
-        loss = self._loss(self._module(x), self._y.index_select(0, rows))
+        loss = self._loss(self._module(x), self._y.index_select(0, rows).to(self._device))
         # Not through .grad, which would add a zeroing, an addition and a read per parameter.
         gradients = torch.autograd.grad(loss, self._parameters, allow_unused=True)
         return loss.item(), gradients
 
 
 class TorchTrainer(Trainer):
-    """Trains any torch module. See `Trainer` for the parameters; ``engine`` computes gradients."""
+    """Trains any torch module.
+
+    See `Trainer` for the parameters; ``engine`` computes gradients, on ``device``.
+    """
 
     def __init__(
         self,
@@ -113,17 +125,19 @@ class TorchTrainer(Trainer):
         weight_decay: float,
         optimiser: str = "sgd",
         engine: GradientEngine = "autograd",
+        device: torch.device = CPU,
     ) -> None:
         x, y = task.tensors()
-        self.module = task.new_model()
+        self._device = device
+        self.module = task.new_model().to(device)
         self._bind(layout)
         self._gradients: GradientSource
         if engine == "compiled":
             (row,) = self._row.values()
             self._gradients = CompiledGradients(self.module, row, x, y, batch_size)
         else:
-            last = channels_last_pays(self.module, x[0], batch_size)
-            self._gradients = Autograd(self.module, task.loss, self._parameters, x, y, last)
+            last = device.type == "cpu" and channels_last_pays(self.module, x[0], batch_size)
+            self._gradients = Autograd(self.module, task.loss, self._parameters, x, y, last, device)
         trained = self._gradients.trained
         self._optimiser = OPTIMISERS[optimiser](trained, momentum, weight_decay)
 
@@ -131,10 +145,12 @@ class TorchTrainer(Trainer):
         """Make every tensor of the module a view of the row."""
         # BLAS may add in a different order when the alignment of memory differs, so the row is
         # always in memory that torch allocates, which is aligned to cache lines.
-        self._row = {
+        self._host = {
             dtype: torch.from_numpy(vector).clone() for dtype, vector in layout.empty().items()
         }
-        self.row: Flat = {dtype: tensor.numpy() for dtype, tensor in self._row.items()}
+        self.row: Flat = {dtype: tensor.numpy() for dtype, tensor in self._host.items()}
+        # On a CPU the same tensors, so that nothing is copied.
+        self._row = {dtype: tensor.to(self._device) for dtype, tensor in self._host.items()}
         self._parameters: list[nn.Parameter] = []
         self._buffers: list[tuple[dict[str, Tensor | None], str, Tensor]] = []
         self._ties: list[tuple[Tensor, Tensor]] = []
@@ -171,7 +187,8 @@ class TorchTrainer(Trainer):
     ) -> float:
         """See `Trainer.steps`."""
         seed = np.random.SeedSequence(noise_seed).generate_state(1, np.uint64)
-        torch.default_generator.manual_seed(int(seed[0]))
+        seed_noise(self._device, int(seed[0]))
+        _copy(self._host, self._row)
         for buffer, start in self._scratch:
             buffer.copy_(start)
         self._optimiser.reset()
@@ -180,7 +197,18 @@ class TorchTrainer(Trainer):
             total += self._step(rows, learning_rate)
             taken += 1
         self._collect_replaced()
+        _copy(self._row, self._host)
         return total / taken if taken else math.nan
+
+    def shifter(self, shift: Flat) -> Callable[[], None]:
+        """See `Trainer.shifter`."""
+        there = {d: torch.tensor(vector).to(self._device) for d, vector in shift.items()}
+
+        def take_off() -> None:
+            for dtype, vector in there.items():
+                self._row[dtype] -= vector
+
+        return take_off
 
     def _step(self, rows: Tensor, learning_rate: float) -> float:
         """Take one step on these rows of the data; return the loss before it."""
@@ -202,3 +230,10 @@ class TorchTrainer(Trainer):
                 view.copy_(current)
         for view, source in self._ties:
             view.copy_(source)
+
+
+def _copy(source: Mapping[str, Tensor], target: Mapping[str, Tensor]) -> None:
+    """Copy a model to or from the device; nothing if both are the same tensors."""
+    for dtype, tensor in target.items():
+        if source[dtype] is not tensor:
+            tensor.copy_(source[dtype])

@@ -82,3 +82,18 @@ class Trainer(Protocol):
         float
             Mean over the steps of the loss before each step; nan if no step was taken.
         """
+
+    def shifter(self, shift: Flat) -> Callable[[], None]:
+        """Return what takes a shift off the model that is being trained, between two steps.
+
+        Parameters
+        ----------
+        shift : Flat
+            What is taken off, each time that the result is called.
+        """
+
+        def take_off() -> None:
+            for dtype, vector in shift.items():
+                self.row[dtype] -= vector
+
+        return take_off

@@ -137,7 +137,7 @@ def test_a_run_that_is_asked_to_end_says_how_to_go_on(run: KilledRun, kind: sign
     # The command that it prints goes on, in the same folder.
     before = json.loads((run.output / "progress.json").read_text())["slot"]
     command = shlex.split(said.strip().splitlines()[-1])
-    assert command[:2] == ["mll-flower", "run"]
+    assert command[:2] == ["mll-flower", "resume"]
     again = subprocess.Popen(
         [COMMAND, *command[1:], "--in-process"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )

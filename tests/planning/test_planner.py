@@ -17,6 +17,8 @@ from mll_flower.cli import app
 from mll_flower.cli.run import _read_config_file
 from mll_flower.deployment.network_file import load_network
 from mll_flower.planning.deployment_file import check_deployment
+from mll_flower.planning.plan_file import load_plan
+from mll_flower.planning.planner import claimed_folder, make_plan
 from mll_flower.results.runs import load_run
 
 SMALL = """
@@ -97,13 +99,13 @@ def test_the_files_of_the_answer(answered: tuple[Path, str]) -> None:
         rows = list(csv.DictReader(file))
     assert rows[0]["setting"] == report["recommended"]["setting"]
     assert {row["waits"] for row in rows} == {"True", "False"}
-    assert all(row["seeds"] == "2" for row in rows)
+    assert all(int(row["seeds"]) >= 2 for row in rows)
     # Of the complete graph, the ring and the star, two are the same for three hubs.
     assert set(report["graphs"]) == {"complete", "star"}
     assert len(report["dropped"]) + len(rows) == 2 * 2 * 2
     # The fastest one reached the target at the time that the clock counts.
     best = report["finalists"][0]
-    assert best["reached"] == 2
+    assert best["reached"] == best["seeds"]
     assert best["seconds"] == pytest.approx(
         sum(run["seconds"][-1] for run in best["runs"]) / len(best["runs"])
     )
@@ -139,6 +141,38 @@ def test_the_recommended_setting_can_be_run(answered: tuple[Path, str], tmp_path
     assert "rates" not in values  # the clock sets them
     output = run_in_process({**values, "output": str(tmp_path / "run")}, plots=False, lines=False)
     assert load_run(output).evaluations[-1]["seconds"] > 0
+
+
+def test_a_plan_that_was_killed_goes_on(answered: tuple[Path, str], tmp_path: Path) -> None:
+    folder = tmp_path / "answer"
+    plan = load_plan(answered[0].parent / "plan.toml")
+
+    def interrupt(stage: str, done: int, total: int) -> None:
+        if (stage, done) == ("finals", 2):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), claimed_folder(folder, plan, False) as claimed:
+        make_plan(plan, claimed, 1, interrupt)
+    kept = sorted((folder / "curves").iterdir())
+    assert kept
+    assert not multiprocessing.active_children()
+    (tmp_path / "other.toml").write_text(SMALL.replace("0.5", "0.6"))
+    other = load_plan(tmp_path / "other.toml")
+    with pytest.raises(ValueError, match="holds a plan"), claimed_folder(folder, other, False):
+        pass
+    for path in kept:  # what was played is not played again
+        path.write_text(json.dumps({**json.loads(path.read_text()), "cpu": 1000.0}))
+    with claimed_folder(folder, plan, False) as claimed:
+        with (
+            pytest.raises(ValueError, match="another command is making a plan there"),
+            claimed_folder(folder, plan, False),
+        ):
+            pass
+        found = make_plan(plan, claimed, 1, lambda stage, done, total: None).found
+    assert found.cpu >= 1000 * len(kept)
+    assert not (folder / "curves").exists()
+    for name in ("table.csv", "network.toml"):
+        assert (folder / name).read_text() == (answered[0] / name).read_text()
 
 
 def test_a_folder_that_holds_a_plan_is_refused(answered: tuple[Path, str]) -> None:

@@ -49,15 +49,40 @@ def test_a_clear_winner_and_the_gain_over_waiting() -> None:
     assert "do not decide" not in text
 
 
-def test_overlapping_intervals_do_not_decide() -> None:
+def test_what_may_be_chance_does_not_decide() -> None:
     finals = {
         candidate(4): [curve(100), curve(120), curve(110)],
-        candidate(8): [curve(105), curve(125), curve(112)],
+        candidate(8): [curve(105), curve(119), curve(112)],
     }
     verdict = judge_finals(finals, TARGET, falls=False)
     assert not verdict.decided
     assert verdict.gain is None
-    assert "do not decide between the two: their intervals overlap" in verdict.sentences[1]
+    assert "do not decide between the two: the difference may be chance" in verdict.sentences[1]
+    assert "Seed by seed it takes 1.99 ± " in verdict.sentences[1]
+
+
+def test_the_difference_seed_by_seed_decides() -> None:
+    """Seeds differ more than settings do; one of them has seeds that the other has not."""
+    seconds = [100, 130, 90, 160, 120]
+    finals = {
+        candidate(4): [curve(s) for s in seconds],
+        candidate(8): [curve(s + 5 + s / 100) for s in seconds] + [curve(200)],
+    }
+    verdict = judge_finals(finals, TARGET, falls=False)
+    assert verdict.rows[0].candidate == candidate(4)
+    assert verdict.decided
+    assert not judge_finals({c: f[:1] for c, f in finals.items()}, TARGET, falls=False).decided
+
+
+def test_traffic_decides_where_times_do_not_differ() -> None:
+    finals = {
+        candidate(4): [curve(100, bytes=2e6), curve(120, bytes=2.1e6), curve(110, bytes=1.9e6)],
+        candidate(8): [curve(105), curve(119), curve(112)],
+    }
+    verdict = judge_finals(finals, TARGET, falls=False)
+    assert verdict.rows[0].candidate == candidate(8)
+    assert verdict.decided_by == "traffic"
+    assert "The times do not differ beyond chance; the traffic decides." in verdict.sentences[1]
 
 
 def test_one_seed_never_decides() -> None:
