@@ -66,6 +66,16 @@ def _is_free(port: int) -> bool:
         return True
 
 
+def heed_ctrl_c() -> None:
+    """Let commands that are started from now on end at Ctrl-C.
+
+    Those that a test starts inherit from it that Ctrl-C is ignored, as it is in the background of a
+    shell and under nohup.
+    """
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def write_data(path: Path) -> None:
     """Write the digits to a file, so that no worker spends a second on importing sklearn."""
     digits = load_digits()
@@ -154,6 +164,7 @@ class Deployment:
 
     def run(self, name: str, *arguments: str, env: Mapping[str, str] | None = None) -> None:
         """Start ``mll-flower`` with some arguments, under a name."""
+        heed_ctrl_c()
         with (self.folder / f"{name}.out").open("ab") as output:
             self.processes[name] = subprocess.Popen(
                 [COMMAND, *arguments],
