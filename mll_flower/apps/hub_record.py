@@ -125,7 +125,7 @@ class HubRecord:
             "time": round(time.time(), 3),
             "arrived": arrived,
             "absent": absent,
-            "weight": hub.weight,
+            "weight": hub.reported_weight,
             "loss": _mean_loss(arrived),
             "silent": report.silent,
             "column": report.column,

@@ -22,7 +22,7 @@ from safetensors.numpy import save_file
 from mll_flower.apps.hub_checkpoint import HubCheckpoint
 from mll_flower.apps.hub_log import HubLog, log_differences, say_who_decides
 from mll_flower.apps.hub_record import HubRecord, add_evaluation, plain
-from mll_flower.deployment.given_weights import largest_weight
+from mll_flower.deployment.given_weights import given_weight, largest_weight
 from mll_flower.deployment.hub_gossip import start_gossip
 from mll_flower.deployment.hub_place import HubPlace
 from mll_flower.deployment.hub_state import HUB_LOG, MODEL_FILE, Phase, hub_directory
@@ -117,6 +117,7 @@ class DeployedHubStrategy(GossipingHubStrategy):
             self._log.close()
             raise
         self.app = app
+        self.known_weight = given_weight(network, self.entry.id)
         self._evaluate: Evaluate | None = None
         self._evaluation: MetricRecord | None = None  # of the present round
         self._grid: DeadlineGrid | None = None
@@ -223,6 +224,7 @@ class DeployedHubStrategy(GossipingHubStrategy):
         self.known_weights = {
             int(node): weight for node, weight in checkpoint.extra["weights"].items()
         }
+        self.known_weight = checkpoint.extra["row"]["weight"] or self.known_weight
         log(INFO, "Hub %s goes on after round %d", self.entry.id, checkpoint.round)
         return True
 
@@ -270,7 +272,7 @@ class DeployedHubStrategy(GossipingHubStrategy):
         hub = self.hubs[0]
         before = hub.model
         silent, column = super()._mix()
-        if len(column) > 1:
+        if sum(share > 0 for share in column.values()) > 1:
             self._disagreement = _distance(before, hub.model)
         return silent, column
 

@@ -21,6 +21,7 @@ from mll_flower.deployment.network_entries import (
 )
 from mll_flower.processes.config_pairs import config_pairs
 from mll_flower.processes.flower_environment import flower_environment
+from mll_flower.processes.private_certificate import CERTIFICATE, KEY
 from mll_flower.processes.superlink import CONNECTION
 from mll_flower.processes.warm.settings import WarmSettings
 from mll_flower.processes.warm.supernode import supernode_words
@@ -47,7 +48,7 @@ def superlink_command(
     entry : HubEntry
         The hub.
     directory : Path
-        Where its state is kept.
+        Where its state is kept, and the certificate that `make_private_certificate` has made.
     private : str
         ``host:port`` on loopback for the hub itself.
     keys : Sequence[Path]
@@ -64,6 +65,8 @@ def superlink_command(
         return [*command, "--insecure"]
     for key in keys:
         command += ["--worker-key", str(key)]
+    for option, file in (("--private-certificate", CERTIFICATE), ("--private-key", KEY)):
+        command += [option, str(directory / file)]
     tls = entry.tls
     command += ["--ssl-ca-certfile", str(tls.ca), "--ssl-certfile", str(tls.certificate)]
     return [*command, "--ssl-keyfile", str(tls.key), "--enable-supernode-auth"]

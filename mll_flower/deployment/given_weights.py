@@ -21,12 +21,33 @@ def largest_weight(network: NetworkFile, hub: str) -> float | None:
         Id of the hub.
     """
     bounds = [] if network.trust.max_examples is None else [float(network.trust.max_examples)]
-    weights = str(network.run_config.get("weights", "examples"))
-    if network.app is None and weights != "examples":
-        given = given_weights(network).network().w
-        places = (place for entry in network.hubs for place in [entry.id] * entry.workers)
-        bounds.append(max(float(w) for w, id in zip(given, places, strict=True) if id == hub))
-    return min(bounds, default=None)
+    given = _weights_of(network, hub)
+    return min([*bounds, max(given)] if given else bounds, default=None)
+
+
+def given_weight(network: NetworkFile, hub: str) -> float | None:
+    """Return the sum of the weights that the file gives a hub's workers; None if it gives none.
+
+    This is what the hub weighs before any of its workers has reported its weight.
+
+    Parameters
+    ----------
+    network : NetworkFile
+        The deployment.
+    hub : str
+        Id of the hub.
+    """
+    most = largest_weight(network, hub)
+    return None if most is None else sum(min(w, most) for w in _weights_of(network, hub)) or None
+
+
+def _weights_of(network: NetworkFile, hub: str) -> list[float]:
+    """Return the weights that the file gives the workers of a hub; none for an app of one's own."""
+    if network.app is not None or network.run_config.get("weights", "examples") == "examples":
+        return []
+    given = given_weights(network).network().w
+    places = (place for entry in network.hubs for place in [entry.id] * entry.workers)
+    return [float(w) for w, id in zip(given, places, strict=True) if id == hub]
 
 
 def given_weights(network: NetworkFile) -> RunConfig:

@@ -49,6 +49,7 @@ from mll_flower.deployment.silence import Silence, longest_silence
 from mll_flower.deployment.site_lock import NO_SPACE, is_full, lock_site
 from mll_flower.extras import require
 from mll_flower.processes.flower_environment import app_directory, free_port
+from mll_flower.processes.private_certificate import CERTIFICATE, make_private_certificate
 from mll_flower.processes.process_tree import Ended, Processes, is_alive
 from mll_flower.processes.superlink import SuperLink, SuperLinkFailed
 from mll_flower.processes.warm.parent_death import PARENT
@@ -131,6 +132,7 @@ class HubSite:
         (self.folder / NOW_FILE).unlink(missing_ok=True)
         self.private = f"127.0.0.1:{_private_port(self.network)}"
         superlink = self._superlink()
+        make_private_certificate(self.folder)
         try:
             superlink.start(
                 self.processes,
@@ -173,7 +175,7 @@ class HubSite:
 
     def _superlink(self) -> SuperLink:
         home = self.folder / FLOWER_HOME
-        ca = None if self.insecure else self.entry.tls.ca
+        ca = None if self.insecure else self.folder / CERTIFICATE
         env = {**deployment_environment(home), **self._place()}
         return SuperLink(home, self.private, env, ca)
 

@@ -231,10 +231,27 @@ class GossipServer:
 
 
 def _credentials(tls: RenewedFiles) -> Any:
-    """Return credentials that are those of the files as they are at each new connection."""
+    """Return credentials that are those of the files as they are at each new connection.
 
-    def now() -> Any:
+    gRPC asks for them at every connection, and frees what it had as soon as it is given others,
+    also while another thread begins a handshake with it. It is hence given others only when the
+    files have been replaced: with new ones for each connection, a flood of connections ends the
+    process.
+    """
+
+    def current() -> Any:
         ca, certificate, key = tls.read()
         return grpc.ssl_server_certificate_configuration([(key, certificate)], ca)
 
-    return grpc.dynamic_ssl_server_credentials(now(), now, require_client_authentication=True)
+    first = current()
+    given = tls.version
+
+    def renewed() -> Any:
+        nonlocal given
+        tls.read()
+        if tls.version == given:
+            return None
+        given = tls.version
+        return current()
+
+    return grpc.dynamic_ssl_server_credentials(first, renewed, require_client_authentication=True)

@@ -9,6 +9,10 @@ send both with their models:
 
 with the rest on the diagonal. W(d) H[j, d] = W(j) H[d, j], so mixing keeps the average of all hubs'
 models by their weights, whichever links are in use.
+
+A hub none of whose workers has reported its weight yet has W(d) = 0. It takes what the formula
+tends to, H[j, d] = 1 / (deg(d) + 1), and gives nothing, H[d, j] = 0: its model, which nobody has
+trained, counts nowhere until it has a weight. Two such hubs share as if their weights were equal.
 """
 
 from __future__ import annotations
@@ -49,12 +53,19 @@ def local_metropolis(
             f"hub {own.hub!r} has degree {own.degree} but {len(others)} neighbours take part; "
             "the degree in a snapshot must be the hub's degree in the hub graph"
         )
-    mine = own.weight / (own.degree + 1)
-    column = {o.hub: min(o.weight / (o.degree + 1), mine) / own.weight for o in others}
+    column = {other.hub: _link_weight(own, other) for other in others}
     if positive:
         column |= {o.hub: column[o.hub] / 2 for o in others if max(o.degree, own.degree) > 2}
     column[own.hub] = 1.0 - math.fsum(column.values())
     return column
+
+
+def _link_weight(own: Snapshot, other: Snapshot) -> float:
+    """Return H[j, d] of the metropolis H for hub d and its neighbour j."""
+    if own.weight == 0.0:
+        return 1.0 / ((own.degree if other.weight else max(own.degree, other.degree)) + 1)
+    mine, theirs = (s.weight / (s.degree + 1) for s in (own, other))
+    return min(theirs, mine) / own.weight
 
 
 def mix_with_neighbours(

@@ -39,7 +39,7 @@ class Rejection(StrEnum):
     DTYPE = "another dtype"
     NOT_FINITE = "a value that is not finite"
     DISTANCE = "a model too far from this hub's own"
-    WEIGHT = "a weight that is not finite and positive"
+    WEIGHT = "a weight that is negative or not finite"
     DEGREE = "a degree that no hub has"
     OVERSIZED = "more bytes than allowed"
     CHECKSUM = "bytes that do not match their checksum"
@@ -71,6 +71,7 @@ class Snapshot:
         Id of the hub d.
     weight : float
         Total weight of the hub's workers at this mixing: b(d) up to a factor common to all hubs.
+        0 if none of them has reported its weight yet.
     degree : int
         Degree of the hub in the hub graph.
     arrays : Mapping[str, numpy.ndarray]
@@ -133,7 +134,7 @@ def check_snapshot(
         raise RejectedSnapshot(Rejection.HUB, f"{snapshot.hub!r}, not {peer!r}")
     if mixing is not None and snapshot.mixing != mixing:
         raise RejectedSnapshot(Rejection.MIXING, f"{snapshot.mixing}, not {mixing}")
-    if not 0 < snapshot.weight <= MAX_WEIGHT:
+    if not 0 <= snapshot.weight <= MAX_WEIGHT:
         raise RejectedSnapshot(Rejection.WEIGHT, f"{snapshot.weight}")
     if not 1 <= snapshot.degree <= MAX_DEGREE:
         raise RejectedSnapshot(Rejection.DEGREE, f"{snapshot.degree}"[:20])

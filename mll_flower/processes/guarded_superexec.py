@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -19,11 +20,22 @@ COMMAND = "flower-superexec"
 _EXECUTOR = "flwr.supercore.superexec.executor.subprocess_executor"
 
 
-def superexec_command(stock: Sequence[str]) -> list[str]:
-    """Return the command that runs this module, from the one that Flower would run."""
+def superexec_command(stock: Sequence[str], trusted: Path | None = None) -> list[str]:
+    """Return the command that runs this module, from the one that Flower would run.
+
+    Parameters
+    ----------
+    stock : Sequence[str]
+        What Flower would run.
+    trusted : Path, optional
+        The certificate that the SuperLink shows to it, in place of the authority's.
+    """
     if stock[0] != COMMAND:
         raise ValueError(f"{stock[0]!r}: the SuperExec of Flower 1.41 is {COMMAND}")
-    return [sys.executable, "-m", "mll_flower.processes.guarded_superexec", *stock[1:]]
+    arguments = list(stock[1:])
+    if trusted is not None:
+        arguments[arguments.index("--root-certificates") + 1] = str(trusted)
+    return [sys.executable, "-m", "mll_flower.processes.guarded_superexec", *arguments]
 
 
 def check_flower() -> ModuleType:

@@ -7,6 +7,10 @@ Flower is not changed; its application is served on two sockets, behind the filt
 its server in another way one day, nothing of it can be reached from outside. Before that happens,
 `check_flower` refuses to start.
 
+On the private address it shows a certificate of its own
+(`mll_flower.processes.private_certificate`), so that a hub goes on when that of the network has
+ended.
+
 Files that the SuperLink and the processes in it write are readable by their owner only, and the
 tokens of its tasks are in no command line (`mll_flower.processes.guarded_superexec`).
 """
@@ -47,6 +51,8 @@ def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("--listen", required=True, help="host:port that workers reach")
     parser.add_argument("--worker-key", action="append", type=Path, help="a worker's public key")
+    parser.add_argument("--private-certificate", type=Path, help="shown on the private address")
+    parser.add_argument("--private-key", type=Path, help="its key")
     parser.add_argument("--host", required=True)
     parser.add_argument("--port", required=True, type=int)
     parser.add_argument("--database", required=True, type=Path)
@@ -58,7 +64,8 @@ def main(arguments: Sequence[str]) -> None:
     sockets = [_bind(own.host, own.port), _bind(host.strip("[]"), int(port))]
     shrink(own.database)
     superlink = check_flower()
-    _guard(superlink, (own.host, own.port), sockets, own.worker_key)
+    private_pair = (own.private_certificate, own.private_key) if own.private_key else None
+    _guard(superlink, (own.host, own.port), sockets, own.worker_key, private_pair)
     given = ["--host", own.host, "--port", str(own.port), "--database", str(own.database)]
     sys.argv = ["flower-superlink", *given, *others]
     superlink.flower_superlink()
@@ -100,6 +107,7 @@ def _guard(
     private: tuple[str, int],
     sockets: list[socket.socket],
     keys: Sequence[Path] | None,
+    private_pair: tuple[Path, Path] | None,
 ) -> None:
     """Make Flower serve its application on these sockets, behind the filter."""
     import uvicorn
@@ -109,6 +117,7 @@ def _guard(
     from mll_flower.processes.guarded_superexec import superexec_command
     from mll_flower.processes.renewed_certificate import follow_renewals
     from mll_flower.processes.superlink_cleaning import clean_regularly
+    from mll_flower.processes.two_certificates import TwoCertificatesServer
 
     worker_keys = WorkerKeys(keys) if keys else None
 
@@ -133,11 +142,15 @@ def _guard(
             clean_regularly(lambda: app.state.linkstate_factory.state())
             for bound, use in zip(sockets, ("the hub itself", "workers alone"), strict=True):
                 log(INFO, "%s://%s:%d serves %s", scheme, *bound.getsockname()[:2], use)
-            uvicorn.Server(config).run(sockets=sockets)
+            if private_pair is None:
+                uvicorn.Server(config).run(sockets=sockets)
+            else:
+                TwoCertificatesServer(config, sockets[0], *private_pair).run(sockets=sockets[1:])
 
     superlink.uvicorn = Uvicorn
+    trusted = None if private_pair is None else private_pair[0]
     stock = superlink._get_superexec_command
-    superlink._get_superexec_command = lambda **given: superexec_command(stock(**given))
+    superlink._get_superexec_command = lambda **given: superexec_command(stock(**given), trusted)
 
 
 def _bind(host: str, port: int) -> socket.socket:

@@ -148,6 +148,7 @@ max_update_norm, max_metrics, max_reply_bytes
         self.mixing_column = mixing_column
         self.neighbour_timeout = node_timeout if neighbour_timeout is None else neighbour_timeout
         self.known_weights: dict[int, float] = {}  # by node id, from a checkpoint
+        self.known_weight: float | None = None  # of the hub, before its workers report theirs
         self._neighbour_mixing: int | None = None  # of the neighbour that is furthest ahead
         self._run_over = False
         self._begun = False
@@ -228,9 +229,11 @@ max_update_norm, max_metrics, max_reply_bytes
         expected = self._published(layout, layout.empty())
         snapshots = list(self.gossip.fetch_latest(timeout, expected).arrived.values())
         if snapshots:
-            total = sum(snapshot.weight for snapshot in snapshots)
             models = [layout.flatten(snapshot.arrays) for snapshot in snapshots]
-            shares = [snapshot.weight / total for snapshot in snapshots]
+            weights = [snapshot.weight for snapshot in snapshots]
+            if not any(weights):  # none of them knows its weight yet
+                weights = [1.0] * len(snapshots)
+            shares = [weight / sum(weights) for weight in weights]
             self._restored_models = [sum_models(models, shares)]
 
     def configure_train(
@@ -284,6 +287,7 @@ max_update_norm, max_metrics, max_reply_bytes
     def _make_hubs(self, arrays: ArrayRecord) -> None:
         super()._make_hubs(arrays)
         self.hubs[0].weights.update(self.known_weights)
+        self.hubs[0].last_weight = self.known_weight
 
     def _update_workers(self, grid: Grid) -> None:
         if self.worker_of or self._resumed:  # a hub that has come back goes on without workers
@@ -316,12 +320,15 @@ max_update_norm, max_metrics, max_reply_bytes
             run=self.gossip.run,
             mixing=self.mixing_number,
             hub=self.gossip.hub,
-            weight=hub.weight,
+            weight=hub.reported_weight,
             degree=len(self.gossip.neighbours),
             arrays=self._published(hub.layout, hub.model),
             links=corrector.uses if corrector is not None else {},
         )
         self.gossip.publish(own)
+        if not own.weight:
+            why = "no worker has reported its weight yet"
+            log(INFO, "Mixing %d: %s, so that this hub weighs nothing", self.mixing_number, why)
         exchange = self.gossip.exchange(self.mixing_number, self.gossip_deadline)
         for peer, why in exchange.silent.items():
             log(WARNING, "Mixing %d: hub %s is silent: %s", self.mixing_number, peer, why)

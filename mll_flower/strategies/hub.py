@@ -113,7 +113,7 @@ class Hub:
         self.nodes: list[int] = []
         self.weights: dict[int, float] = {}
         self.usual_weight = 1.0  # the network's mean weight, for a hub that knows no worker's
-        self._weight: float | None = None  # the last sum that was positive
+        self.last_weight: float | None = None  # the last sum that was positive
 
     @property
     def weight(self) -> float:
@@ -123,9 +123,25 @@ class Hub:
         sum; if it never had one, it counts as one worker of the usual weight.
         """
         total = sum(self.weight_of(node) for node in self.nodes)
-        if total > 0:
-            self._weight = total
-        return self.usual_weight if self._weight is None else self._weight
+        if total > 0 and self._has_reports:
+            self.last_weight = total
+        elif total > 0:
+            return total
+        return self.usual_weight if self.last_weight is None else self.last_weight
+
+    @property
+    def reported_weight(self) -> float:
+        """The same from what the workers have reported, and 0 as long as none has reported any.
+
+        For a hub that knows nothing of the other hubs' weights, and hence no usual one. Before the
+        first report, a ``last_weight`` that was given to the hub counts.
+        """
+        return self.weight if self._has_reports else self.last_weight or 0.0
+
+    @property
+    def _has_reports(self) -> bool:
+        """Whether a worker has reported a positive weight, or none has to."""
+        return self.weighted_by_key is None or any(self.weights.values())
 
     def weight_of(self, node: int) -> float:
         """Return w(i); for a worker whose weight is not known yet, the mean of the known ones."""

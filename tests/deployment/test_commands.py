@@ -35,6 +35,7 @@ def test_a_superlink_has_tls_and_authentication(network: NetworkFile, tmp_path: 
         *["--listen", "127.0.0.1:9400", "--host", "127.0.0.1", "--port", "5000"],
         *["--database", f"{state}/superlink.db"],
         *["--worker-key", str(keys[0]), "--worker-key", str(keys[1])],
+        *["--private-certificate", f"{state}/private.crt", "--private-key", f"{state}/private.key"],
         *["--ssl-ca-certfile", f"{certs}/ca.crt"],
         *["--ssl-certfile", f"{certs}/hub-a.crt"],
         *["--ssl-keyfile", f"{certs}/hub-a.key"],

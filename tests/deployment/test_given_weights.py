@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mll_flower.deployment.given_weights import largest_weight
+from mll_flower.deployment.given_weights import given_weight, largest_weight
 from tests.support.deployment import example_with
 
 
@@ -27,3 +27,21 @@ def test_the_largest_weight_of_a_hub(
     change = ("[run-config]\n", f"{top}[run-config]\n{config}\n")
     network = example_with(tmp_path, change)
     assert {hub: largest_weight(network, hub) for hub in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("top", "config", "expected"),
+    [
+        ("", "", {"a": None}),
+        ("max-examples = 6\n", "", {"a": None}),
+        ("", 'weights = "equal"', {"a": 2.0}),
+        ("", 'weights = "5,2,1,1,7,9"', {"a": 7.0, "b": 2.0, "c": 16.0}),
+        ("max-examples = 8\n", 'weights = "5,2,1,1,7,9"', {"a": 7.0, "c": 15.0}),
+    ],
+)
+def test_what_a_hub_weighs_before_its_workers_have_reported(
+    tmp_path: Path, top: str, config: str, expected: dict[str, float | None]
+) -> None:
+    change = ("[run-config]\n", f"{top}[run-config]\n{config}\n")
+    network = example_with(tmp_path, change)
+    assert {hub: given_weight(network, hub) for hub in expected} == expected

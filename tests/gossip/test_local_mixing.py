@@ -37,6 +37,31 @@ def test_columns_are_those_of_the_global_metropolis(data: st.DataObject, graph) 
 
 
 @quick
+@given(st.data(), hub_graphs(min_hubs=2), st.booleans())
+def test_hubs_that_know_no_weight_take_and_give_nothing(
+    data: st.DataObject, graph, positive: bool
+) -> None:
+    """Detailed balance holds with weights of zero, and only hubs that have one count in u."""
+    size = len(graph)
+    known = data.draw(st.lists(weights, min_size=size, max_size=size))
+    w = np.array(known) * data.draw(st.lists(st.integers(0, 1), min_size=size, max_size=size))
+    snaps = [snap(str(d), float(w[d]), graph.degree[d]) for d in graph]
+    H = np.zeros((size, size))
+    for d in graph:
+        neighbours = [snaps[j] for j in graph.neighbors(d)]
+        for j, h in local_metropolis(snaps[d], neighbours, positive).items():
+            H[int(j), d] = h
+    assert (H >= 0).all()
+    np.testing.assert_allclose(H.sum(axis=0), 1.0)
+    np.testing.assert_allclose(H * w, (H * w).T, rtol=1e-12)
+    for d, j in graph.edges:
+        assert H[j, d] > 0 or (w[j] == 0 and w[d] > 0)
+        assert H[d, j] > 0 or (w[d] == 0 and w[j] > 0)
+    if w.any():
+        np.testing.assert_allclose(H @ (w / w.sum()), w / w.sum(), atol=1e-12)
+
+
+@quick
 @given(st.data(), hub_graphs(min_hubs=2))
 def test_positive_columns_have_no_eigenvalue_below_minus_a_third(
     data: st.DataObject, graph

@@ -17,6 +17,7 @@ import pytest
 
 from mll_flower.deployment.network_file import NetworkFile
 from mll_flower.gossip import mix_with_neighbours
+from tests.support.flood import Flood
 from tests.support.gossip_hubs import Start, expected, snapshot
 
 ROOT = Path(__file__).parents[2]
@@ -140,3 +141,17 @@ def test_a_hub_killed_while_its_neighbour_waits_does_not_block_the_neighbour(
     assert set(a.exchange(2, 1.5).silent) == {"b"}
     assert time.monotonic() - began < 3.5
     killer.wait()
+
+
+def test_a_hub_mixes_on_while_strangers_flood_its_port(
+    start: Start, spawn, ports: dict[str, int]
+) -> None:
+    a, b = start("a"), spawn()
+    check_mixing_with(a, b, 1)
+    with Flood(ports["b"], idle=100, senders=8) as flood:
+        for mixing in range(2, 8):
+            time.sleep(0.5)
+            assert b.process.poll() is None, "it has crashed"
+            check_mixing_with(a, b, mixing)
+    assert flood.opened > 100
+    check_mixing_with(a, b, 8)

@@ -258,6 +258,50 @@ def test_known_weights_hold_for_workers_that_are_absent_from_the_start() -> None
     assert strategy.hubs[0].weight_of(7) == 4.0
 
 
+def test_a_hub_whose_workers_have_not_reported_weighs_nothing() -> None:
+    """It takes its neighbour's model and gives nothing; with its first reports it counts."""
+    board = InProcessBoard()
+    link_a, link_b = (InProcessGossip(board, *pair, "run") for pair in (("a", "b"), ("b", "a")))
+    one, two = Site(link_a, 0.0, 2), Site(link_b, 8.0, 1)
+    reported = [False, True, True]
+
+    def train(partition: int, arrays: Any, config: Any) -> Any:
+        if not reported[len(two.reports)]:
+            raise RuntimeError("not yet")
+        return pull_towards(8.0)(partition, arrays, config)
+
+    two.nodes = Nodes(client_app(train), 1)
+    with one.nodes, two.nodes:
+        finish(one.start(3), two.start(3))
+    assert one.error is None
+    assert two.error is None
+    columns = [(a.column, b.column) for a, b in zip(one.reports, two.reports, strict=True)]
+    assert columns[0] == ({"a": 1.0, "b": 0.0}, {"a": 0.5, "b": 0.5})
+    # W(a) = 1 + 2, W(b) = 1, both of degree 1: W H = min(3 / 2, 1 / 2).
+    for a, b in columns[1:]:
+        assert a == pytest.approx({"a": 1 - 0.5 / 3, "b": 0.5 / 3})
+        assert b == pytest.approx({"a": 0.5, "b": 0.5})
+    np.testing.assert_allclose(one.models[0], 1 / 3)  # 2 / 3 of the way's half to 1
+    np.testing.assert_allclose(two.models[0], 1 / 6)
+
+
+def test_a_hub_keeps_the_weight_that_it_knew_until_its_workers_report() -> None:
+    strategy = GossipingHubStrategy(InProcessGossip(InProcessBoard(), "a", [], "run"))
+    strategy._make_hubs(record(START))
+    assert strategy.hubs[0].reported_weight == 0.0
+    strategy.known_weight = 300.0  # from a checkpoint, or the network file
+    strategy._make_hubs(record(START))
+    hub = strategy.hubs[0]
+    assert hub.reported_weight == 300.0
+    hub.nodes = [1, 2]
+    assert hub.weight == 2.0  # for its own average, in which only shares count
+    assert hub.reported_weight == 300.0
+    hub.weights = {1: 10.0}
+    assert hub.reported_weight == 20.0
+    hub.nodes = []
+    assert hub.reported_weight == 20.0
+
+
 class TestStart:
     """Hubs that are started apart begin together."""
 

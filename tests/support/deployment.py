@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -37,16 +38,42 @@ COLD = os.environ.get("MLL_FLOWER_TEST_COLD", "0") != "0"
 """Whether workers run their ClientApps as Flower does, in a new process per message."""
 
 
+_ports = random.SystemRandom()  # several test runs at once must not draw the same
+_given: set[int] = set()
+
+
 def free_ports(count: int) -> list[int]:
-    """Return ports that are free now, all different."""
-    probes = [socket.socket() for _ in range(count)]
-    try:
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [probe.getsockname()[1] for probe in probes]
-    finally:
-        for probe in probes:
-            probe.close()
+    """Return ports that are free now, all different, and never the same twice.
+
+    They are below those that systems give to outgoing connections: one of these could take such a
+    port between now and the moment in which a server binds it.
+    """
+    found: list[int] = []
+    while len(found) < count:
+        port = _ports.randrange(10_000, 32_000)
+        if port not in _given and _is_free(port):
+            found.append(port)
+            _given.add(port)
+    return found
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
+
+
+def heed_ctrl_c() -> None:
+    """Let commands that are started from now on end at Ctrl-C.
+
+    Those that a test starts inherit from it that Ctrl-C is ignored, as it is in the background of a
+    shell and under nohup.
+    """
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def write_data(path: Path) -> None:
@@ -137,6 +164,7 @@ class Deployment:
 
     def run(self, name: str, *arguments: str, env: Mapping[str, str] | None = None) -> None:
         """Start ``mll-flower`` with some arguments, under a name."""
+        heed_ctrl_c()
         with (self.folder / f"{name}.out").open("ab") as output:
             self.processes[name] = subprocess.Popen(
                 [COMMAND, *arguments],

@@ -155,6 +155,8 @@ def _check_average(entries: Mapping[str, list[dict[str, Any]]], replay: Replay) 
         if any(set(rows[hub, number]["column"]) - set(present) for hub in present):
             continue  # a neighbour was stopped before it recorded this mixing
         w = np.array([rows[hub, number]["weight"] for hub in present])
+        if not w.any():
+            continue  # no worker had reported its weight yet
         before = w @ np.array([replay.z[hub, number]["float32"] for hub in present], dtype=float)
         after = w @ np.array([replay.mixed[hub, number]["float32"] for hub in present], dtype=float)
         np.testing.assert_allclose(after / w.sum(), before / w.sum(), atol=1e-6)

@@ -111,7 +111,7 @@ class Fault(Enum):
     DTYPE = auto()
     MISSING_KEY = auto()
     EXTRA_KEY = auto()
-    WEIGHT_ZERO = auto()
+    WEIGHT_NEGATIVE = auto()
     WEIGHT_NAN = auto()
     DEGREE = auto()
     DEGREE_HUGE = auto()
@@ -135,7 +135,7 @@ REJECTED_AS = {
     Fault.DTYPE: Rejection.DTYPE,
     Fault.MISSING_KEY: Rejection.KEYS,
     Fault.EXTRA_KEY: Rejection.KEYS,
-    Fault.WEIGHT_ZERO: Rejection.WEIGHT,
+    Fault.WEIGHT_NEGATIVE: Rejection.WEIGHT,
     Fault.WEIGHT_NAN: Rejection.WEIGHT,
     Fault.DEGREE: Rejection.DEGREE,
     Fault.DEGREE_HUGE: Rejection.DEGREE,
@@ -161,7 +161,7 @@ _ARRAY_FAULTS: dict[Fault, Callable[[dict[str, np.ndarray]], None]] = {
     Fault.EXTRA_KEY: lambda m: m.update({"extra": np.zeros(1)}),
 }
 _FIELD_FAULTS: dict[Fault, dict[str, Any]] = {
-    Fault.WEIGHT_ZERO: {"weight": 0.0},
+    Fault.WEIGHT_NEGATIVE: {"weight": -1.0},
     Fault.WEIGHT_NAN: {"weight": float("nan")},
     Fault.DEGREE: {"degree": 0},
     Fault.DEGREE_HUGE: {"degree": 10**400},

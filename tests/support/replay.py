@@ -116,6 +116,8 @@ class Replay:
             return False
         weights = [self._weight[peer, number] for peer in peers]
         models = [self.z[peer, number] for peer in peers]
+        if not any(weights):
+            weights = [1.0] * len(peers)
         self.y[hub] = sum_models(models, [weight / sum(weights) for weight in weights])
         return True
 

@@ -22,6 +22,7 @@ from mll_flower.deployment.certs import make_certs
 from mll_flower.deployment.commands import deployment_environment, superlink_command
 from mll_flower.deployment.credentials import hub_worker_keys
 from mll_flower.deployment.network_file import NetworkFile
+from mll_flower.processes.private_certificate import make_private_certificate
 from mll_flower.processes.process_tree import Processes
 from mll_flower.processes.superlink import SuperLink
 from tests.support.deployment import example_with, free_ports
@@ -63,6 +64,7 @@ class Site:
     def encrypt(self, plain: socket.socket) -> ssl.SSLSocket:
         """Return a connection with TLS on it."""
         context = ssl.create_default_context(cafile=str(self.network.hub("a").tls.ca))
+        context.load_verify_locations(self.link.ca)  # on its private port it shows another
         return context.wrap_socket(plain, server_hostname="127.0.0.1")
 
     def send(self, data: bytes | Iterable[bytes], port: int | None = None) -> bytes:
@@ -143,7 +145,8 @@ def running_superlink(folder: Path, guarded: bool) -> Iterator[Site]:
         command = ["flower-superlink", "--host", "127.0.0.1", "--port", str(public), *tls]
         command += ["--database", str(folder / "superlink.db")]
     home = folder / "home"
-    link = SuperLink(home, f"127.0.0.1:{private}", deployment_environment(home), entry.tls.ca)
+    ca = make_private_certificate(folder) if guarded else entry.tls.ca
+    link = SuperLink(home, f"127.0.0.1:{private}", deployment_environment(home), ca)
     with Processes() as processes:
         link.start(processes, "superlink", command, folder / "superlink.log")
         ours = psutil.Process().children()

@@ -12,7 +12,7 @@ import psutil
 
 from mll_flower.processes.flower_environment import flower_environment, free_port
 from mll_flower.processes.process_tree import is_alive
-from tests.support.deployment import COMMAND, running_in
+from tests.support.deployment import COMMAND, heed_ctrl_c, running_in
 from tests.support.superlink import InProcessSuperLink
 
 QUICK = ("--preload", "mailbox,no_such_module")
@@ -46,6 +46,7 @@ class SuperNode:
         words = [*command, *settings, "--"] if command else [COMMAND, "supernode", *settings]
         words += ["--insecure", "--superlink", superlink.address]
         words += ["--host", "127.0.0.1", "--port", str(free_port())]
+        heed_ctrl_c()
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 words,

@@ -98,6 +98,11 @@ TOUCHED: tuple[Touched, ...] = (
         "InMemoryCoreState.__init__",
         sets="lock_task_store task_store",
     ),
+    Touched(
+        "flwr.supercore.corestate.in_memory_corestate",
+        "InMemoryCoreState.create_task",
+        "self task_type run_id fab_hash model_ref connector_ref connector_id requesting_task_id",
+    ),
     Touched("flwr.proto.task_pb2", "Task.STATUS_FIELD_NUMBER"),
     Touched("flwr.proto.task_pb2", "TaskStatus.STATUS_FIELD_NUMBER"),
     Touched("flwr.supernode.cli", "flower_supernode", ""),

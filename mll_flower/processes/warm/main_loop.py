@@ -44,7 +44,8 @@ class _Work:
 
     message: Message
     until: float
-    task: int | None = None
+    task: int | None  # none if Flower has answered the message itself
+    started: bool = False
     replied: bool = False
     done: bool = False
 
@@ -78,6 +79,7 @@ class MainLoop:
         self._working: dict[int, _Work] = {}  # by run
         self._outbox: _Outbox | None = None
         self._pulled: Message | None = None
+        self._created: int | None = None  # the task for it
         self._active = time.monotonic()  # when something was last pulled or sent
         self._pull_and_store_message = flower._pull_and_store_message
         self._push_messages = flower._push_messages
@@ -92,20 +94,43 @@ class MainLoop:
         flower.pull_objects = partial(flower.pull_objects, initial_backoff=0.05, backoff_cap=1.0)
 
     def pull(
-        self, *, receive: Callable[[], Any], pull_object: Callable[..., Any], **rest: Any
+        self,
+        *,
+        state: Any,
+        object_store: Any,
+        receive: Callable[[], Any],
+        pull_object: Callable[..., Any],
+        **rest: Any,
     ) -> int | None:
-        """Do what Flower does, and remember the message: it may have to be answered for."""
+        """Do what Flower does, and remember the message: it may have to be answered for.
+
+        If the message cannot be received as a whole, because its run has ended meanwhile, Flower
+        leaves its task behind. The executor, which takes one task per message, would then always
+        be one task behind; so it is removed.
+        """
 
         def remembering() -> Any:
             received = receive()
             self._pulled = received[0] if received else None
             return received
 
-        self._pulled = None
+        def creating(**given: Any) -> Any:
+            self._created = state.create_task(**given)
+            return self._created
+
+        self._pulled = self._created = None
         with self.watchdog.exchange():
             run: int | None = self._pull_and_store_message(
-                receive=remembering, pull_object=self.watchdog.part(pull_object), **rest
+                state=_Instead(state, create_task=creating),
+                object_store=object_store,
+                receive=remembering,
+                pull_object=self.watchdog.part(pull_object),
+                **rest,
             )
+        if run is None and self._pulled is not None:
+            _drop(state, object_store, self._pulled.metadata.message_id)
+            if self._created is not None:
+                state.finish_task(self._created, SubStatus.FAILED, "its message was not received")
         return run
 
     def push(self, *, state: Any, object_store: Any, send: Any, push_object: Any) -> None:
@@ -118,7 +143,8 @@ class MainLoop:
         # One after another within a run: each message finds the context that the last one left.
         while run in self._working:
             self._attend(_LISTEN)
-        self._working[run] = _Work(message, time.monotonic() + _seconds_given(message))
+        until = time.monotonic() + _seconds_given(message)
+        self._working[run] = _Work(message, until, self._created)
         self.executor.tell(TASK)
         while sum(not work.replied for work in self._working.values()) >= self.parallel:
             self._attend(_LISTEN)
@@ -148,14 +174,14 @@ class MainLoop:
 
     def _hear(self, word: str, run: int = 0, task: int = 0, why: str = "") -> None:
         if word == GONE:
-            for lost in [run for run, work in self._working.items() if work.task is not None]:
+            for lost in [run for run, work in self._working.items() if work.started]:
                 self._fail(lost, "the executor has ended, and its process with it")
             return
         work = self._working.get(run)
-        if work is None or work.task not in (None, task):
+        if work is None or work.task != task:
             return  # of a task that was answered for
         if word == STARTED:
-            work.task = task
+            work.started = True
         elif word == FAILED:
             self._fail(run, why)
         elif work.replied:
@@ -196,7 +222,7 @@ class MainLoop:
         work = self._working.get(reply.metadata.run_id)
         if work is None or work.message.metadata.message_id != reply.metadata.reply_to_message_id:
             return
-        if work.task is None or work.done:
+        if not work.started or work.done:
             del self._working[reply.metadata.run_id]
         else:
             work.replied, work.until = True, time.monotonic() + _ENDING
@@ -223,9 +249,8 @@ class MainLoop:
         parts = [r for r in box.replies if r.metadata.reply_to_message_id == original]
         box.replies = [r for r in box.replies if r.metadata.reply_to_message_id != original]
         for reply in parts:  # sent in part when the process ended
-            box.state.delete_messages(message_ids=[reply.metadata.message_id])
-            box.object_store.delete(reply.metadata.message_id)
-        box.object_store.delete(original)
+            _drop(box.state, box.object_store, reply.metadata.message_id)
+        _drop(box.state, box.object_store, original)
         box.state.record_message_processing_end(original)
         error = Error(ErrorCode.CLIENT_APP_CRASHED, f"The ClientApp gave no reply: {why}")
         flower._insert_message(Message(error, reply_to=work.message), box.state, box.object_store)
@@ -239,6 +264,12 @@ class _Instead:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._other, name)
+
+
+def _drop(state: Any, store: Any, message: str) -> None:
+    """Remove a message that nobody shall work on, or send, any more."""
+    state.delete_messages(message_ids=[message])
+    store.delete(message)
 
 
 def _is_complete(reply: Message, store: Any) -> bool:

@@ -67,7 +67,7 @@ class GossipCorrector(Corrector):
     def prepare(self, round: int, hubs: Sequence[Hub]) -> None:
         """See `Corrector.prepare`."""
         super().prepare(round, hubs)
-        self._add_up(hubs[0].weight)
+        self._add_up(hubs[0].reported_weight)
 
     def published(self, layout: Layout, model: Flat) -> dict[str, Vector]:
         """Return the arrays that the hub offers to its neighbours."""
@@ -117,9 +117,9 @@ class GossipCorrector(Corrector):
             for neighbour in silent:
                 self._miss(neighbour)
             for neighbour, snapshot in arrived.items():
-                weight = hub.weight * column[neighbour]
+                weight = hub.reported_weight * column[neighbour]
                 self._flow(own, neighbour, snapshot, sent[own], sent[neighbour], weight)
-            self._add_up(hub.weight)
+            self._add_up(hub.reported_weight)
         return self.outer_step([mixed])[0]
 
     def _flow(
@@ -159,6 +159,8 @@ class GossipCorrector(Corrector):
             return
         for dtype, drift in self.states[0].drift.items():
             drift[...] = 0
+            if not weight:  # nothing has flowed to a hub that weighs nothing
+                continue
             for neighbour in sorted(self.links):
                 drift += self.links[neighbour].flow[dtype] * (1 / weight)
 
