@@ -37,7 +37,7 @@ def reference() -> dict[str, Any]:
 
 def find(model: str, names: Sequence[str]) -> tuple[str, dict[str, list[float]]] | None:
     """Return the first of these results that was published for a model, with its name."""
-    results = reference()["results"][model]
+    results = reference()["results"].get(model, {})
     return next(((name, results[name]) for name in names if name in results), None)
 
 
