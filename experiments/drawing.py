@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,12 +23,31 @@ if TYPE_CHECKING:
 
 def draw_figure(figure: Figure, found: Curves, path: Path) -> Path:
     """Draw a figure's curves: the mean over the seeds in a band from the lowest to the highest."""
+    if figure.panels:
+        return _draw_panels(figure, found, path)
     metrics = ["loss", "accuracy"]
     if any(claim.metric == "distance" for claim in figure.claims):
         metrics.append("distance")
     title = f"{figure.title}: {model_title(figure.model)}"
     with _panels(path, len(metrics), title) as panels:
         draw_curves(panels, metrics, figure.setups, found, band="range")
+    return path
+
+
+def _draw_panels(figure: Figure, found: Curves, path: Path) -> Path:
+    """Draw a figure in panels of its own, two of them side by side."""
+    setups = {setup.name: setup for setup in figure.setups}
+    rows = (len(figure.panels) + 1) // 2
+    title = f"{figure.title}: {model_title(figure.model)}"
+    with saved_figure(path, rows, 2, title, (11, 4.4 * rows), font=9, dpi=90) as axes:
+        for panel, place in zip(figure.panels, axes, strict=False):
+            shown = [
+                replace(setups[name], label=setups[name].label.removeprefix(f"{panel.title}, "))
+                for name in panel.setups
+            ]
+            curves = {name: found[name] for name in panel.setups}
+            draw_curves([place], [panel.metric], shown, curves, band="range")
+            place.set_title(panel.title, fontsize=10, color=MUTED)
     return path
 
 

@@ -44,6 +44,25 @@ class FigureSetup(Setup):
 
 
 @dataclass(frozen=True)
+class Panel:
+    """A part of a figure with too many curves for one plot.
+
+    Parameters
+    ----------
+    title : str
+        Its title, which labels of set-ups do not repeat in it.
+    setups : tuple of str
+        Names of the set-ups that it shows.
+    metric : str
+        What it shows of them.
+    """
+
+    title: str
+    setups: tuple[str, ...]
+    metric: str
+
+
+@dataclass(frozen=True)
 class Figure:
     """A figure for one model at one scale.
 
@@ -57,6 +76,8 @@ class Figure:
         Its curves, and the claims about them.
     seeds : int
         Number of seeds of every set-up: 0, 1, ...
+    panels : tuple of Panel
+        How its curves are shown; empty for one plot per metric, with all of them.
     """
 
     name: str
@@ -67,6 +88,7 @@ class Figure:
     setups: tuple[FigureSetup, ...]
     claims: tuple[Claim, ...]
     seeds: int
+    panels: tuple[Panel, ...] = ()
 
     @property
     def key(self) -> str:
@@ -184,6 +206,10 @@ def _figure(
         tuple(setups),
         tuple(claims),
         seeds or count,
+        tuple(
+            Panel(panel["title"], tuple(panel["setups"]), panel["metric"])
+            for panel in file.get("panels", [])
+        ),
     )
 
 

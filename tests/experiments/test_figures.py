@@ -29,6 +29,8 @@ def test_every_figure_is_a_set_of_valid_runs(scale: str) -> None:
             assert config.seed == figure.seeds - 1
             if setup.published:
                 assert find(figure.model, setup.published) or figure.name == "rates"
+        for panel in figure.panels:
+            assert set(panel.setups) <= names
         for claim in figure.claims:
             assert {*claim.left, *claim.right, *filter(None, [claim.target])} <= names
 
