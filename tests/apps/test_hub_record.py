@@ -46,7 +46,9 @@ def arrival(node: int, worker: int, steps: int, loss: float) -> Arrival:
 def row_of(record: HubRecord, number: int, hub_round: HubRound, mixed: bool = False) -> Any:
     """Return the row of a round of a hub with a model of 4 floats, q = 2."""
     hub = SimpleNamespace(
-        model={"float32": np.zeros(4, dtype=np.float32)}, weight=6.0, weight_of=WEIGHTS.__getitem__
+        model={"float32": np.zeros(4, dtype=np.float32)},
+        reported_weight=6.0,
+        weight_of=WEIGHTS.__getitem__,
     )
     silent, column = ({"b": "no answer"}, {"a": 1.0}) if mixed else ({}, {})
     report = RoundReport(number, mixed, [hub_round], lambda: np.zeros(1), silent, column)
