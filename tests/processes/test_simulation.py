@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ def test_a_superlink_that_cannot_start_says_why(
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        monkeypatch.setattr(module, "free_port", lambda: taken.getsockname()[1])
+        monkeypatch.setattr(module, "own_port", lambda: nullcontext(taken.getsockname()[1]))
         with (
             pytest.raises(RunFailed, match="flower-superlink ended at once") as error,
             simulation_superlink(tmp_path / "home"),
