@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from scipy.special import stdtrit
 
 from mll_flower.planning.candidates import Candidate
 from mll_flower.planning.pilots import Curve
 from mll_flower.planning.plan_file import Goal
 from mll_flower.results.formatting import format_bytes, format_duration
+from mll_flower.sweeps.verdicts import interval
 
 # Confidence of an interval that decides.
 _LEVEL = 0.99
@@ -35,10 +35,7 @@ class Interval:
     def of(cls, values: Sequence[float], level: float = 0.95) -> Interval:
         """Return the interval of some values."""
         data = np.asarray(values, dtype=np.float64)
-        if data.size < 2:
-            return cls(float(data.mean()), math.nan)
-        error = float(data.std(ddof=1)) / math.sqrt(data.size)
-        return cls(float(data.mean()), float(stdtrit(data.size - 1, (1 + level) / 2)) * error)
+        return cls(float(data.mean()), interval(data, level))
 
     @property
     def positive(self) -> bool:

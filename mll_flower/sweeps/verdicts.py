@@ -189,14 +189,14 @@ def _compare(
     raise ValueError(f"a claim of kind {claim.kind!r} is not known: use {', '.join(KINDS)}")
 
 
-def interval(numbers: np.ndarray) -> float:
-    """Return half the width of the mean's 95 % confidence interval; nan for one number."""
-    return _quantile(len(numbers)) * _sd(numbers) / math.sqrt(len(numbers))
+def interval(numbers: np.ndarray, level: float = 0.95) -> float:
+    """Return half the width of the mean's confidence interval; nan for one number."""
+    return _quantile(len(numbers), level) * _sd(numbers) / math.sqrt(len(numbers))
 
 
-def _quantile(number: int) -> float:
-    """Return the 97.5 % quantile of Student's t for the mean of so many numbers."""
-    return float(stdtrit(number - 1, 0.975)) if number > 1 else math.nan
+def _quantile(number: int, level: float = 0.95) -> float:
+    """Return how many standard errors of the mean of so many numbers reach a level, either way."""
+    return float(stdtrit(number - 1, (1 + level) / 2)) if number > 1 else math.nan
 
 
 def _sd(numbers: np.ndarray) -> float:
