@@ -13,12 +13,10 @@ after every round. Counted are
 from __future__ import annotations
 
 import json
+import os
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -33,9 +31,10 @@ from mll_flower.deployment.certs import make_certs
 from mll_flower.deployment.hub_state import ROUNDS_FILE, hub_directory
 from mll_flower.deployment.network_file import NetworkFile, load_network
 from mll_flower.processes.flower_environment import free_port
-from mll_flower.processes.process_tree import ProcessTree
+from mll_flower.processes.process_tree import Processes
 
 STOCK, WARM = "Flower's own (--cold)", "warm"
+UP = "mll-flower up"
 TAU, SLOT = 10, 0.1
 FIRST = 2  # rounds that are not counted: in the first ones, processes start and read their data
 PATIENCE = 600.0  # seconds for a whole run
@@ -86,13 +85,11 @@ class Costs:
     mixing: list[float] = field(default_factory=list)
 
 
-def measure(folder: Path, cold: bool, model: str, rounds: int) -> Costs:
+def measure(cold: bool, model: str, rounds: int) -> Costs:
     """Run a network in a folder of its own and return what its rounds cost.
 
     Parameters
     ----------
-    folder : Path
-        Where everything is kept.
     cold : bool
         Whether workers are run as Flower does it.
     model : str
@@ -100,23 +97,22 @@ def measure(folder: Path, cold: bool, model: str, rounds: int) -> Costs:
     rounds : int
         Rounds that are counted.
     """
-    network = prepare(folder, model, FIRST + rounds)
-    command = [sys.executable, "-c", "from mll_flower.cli import app; app()"]
-    command += ["up", str(network.path), *(["--cold"] if cold else [])]
-    with (folder / "up.log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
-    tree = ProcessTree(process)
-    try:
-        _wait(process, folder, lambda: len(rows_of(network, "a")) >= FIRST)
-        begin = _worker_cpu(process.pid)
+    # Processes and folder are gone at the end, also if this process is killed.
+    with Processes() as processes:
+        network = prepare(processes.temporary_folder(), model, FIRST + rounds)
+        pid = start(processes, network, *(["--cold"] if cold else []))
+        _wait(processes, network, FIRST)
+        begin = _worker_cpu(pid)
         counted = len(rows_of(network, "a"))
-        _wait(process, folder, lambda: len(rows_of(network, "a")) >= FIRST + rounds)
-        used, messages = _worker_cpu(process.pid) - begin, FIRST + rounds - counted
-        process.wait(PATIENCE)
-    finally:
-        tree.end()
+        _wait(processes, network, FIRST + rounds)
+        used, messages = _worker_cpu(pid) - begin, FIRST + rounds - counted
+        end = time.monotonic() + PATIENCE
+        while processes.is_running(UP):
+            if time.monotonic() > end:
+                raise failure(network)
+            time.sleep(0.02)
+        hubs = [rows_of(network, hub)[FIRST - 1 :] for hub in ("a", "b")]
     costs = Costs(cpu=[used / (2 * messages)])  # two workers
-    hubs = [rows_of(network, hub)[FIRST - 1 :] for hub in ("a", "b")]
     for rows in hubs:
         assert not any(row["absent"] or row["silent"] for row in rows), rows
         times = [row["time"] for row in rows]
@@ -157,6 +153,32 @@ def prepare(
     return network
 
 
+def start(processes: Processes, network: NetworkFile, *options: str) -> int:
+    """Start ``mll-flower up`` among these processes; return its id.
+
+    Parameters
+    ----------
+    processes : Processes
+        What it is started and ended with.
+    network : NetworkFile
+        The network that it runs.
+    options : str
+        Options of ``mll-flower up``.
+    """
+    command = [sys.executable, "-c", "from mll_flower.cli import app; app()"]
+    command += ["up", str(network.path), *options]
+    return processes.start(UP, command, os.environ, _log_of(network))
+
+
+def failure(network: NetworkFile) -> RuntimeError:
+    """Return the error of a network that has not run to its end, with its output."""
+    return RuntimeError(f"the network did not run:\n{_log_of(network).read_text()}")
+
+
+def _log_of(network: NetworkFile) -> Path:
+    return network.path.parent / "up.log"
+
+
 def rows_of(network: NetworkFile, hub: str) -> list[dict[str, Any]]:
     """Return the rows of a hub's rounds so far."""
     path = hub_directory(network, hub) / ROUNDS_FILE
@@ -164,11 +186,11 @@ def rows_of(network: NetworkFile, hub: str) -> list[dict[str, Any]]:
     return [row for row in map(json.loads, lines) if "arrived" in row]
 
 
-def _wait(process: subprocess.Popen[bytes], folder: Path, condition: Callable[[], bool]) -> None:
+def _wait(processes: Processes, network: NetworkFile, rounds: int) -> None:
     end = time.monotonic() + PATIENCE
-    while not condition():
-        if process.poll() is not None or time.monotonic() > end:
-            raise RuntimeError(f"the network did not run:\n{(folder / 'up.log').read_text()}")
+    while len(rows_of(network, "a")) < rounds:
+        if not processes.is_running(UP) or time.monotonic() > end:
+            raise failure(network)
         time.sleep(0.02)
 
 
@@ -194,8 +216,7 @@ def main(arguments: list[str] | None = None) -> None:
     found = {STOCK: Costs(), WARM: Costs()}
     for repeat in range(choice.repeats):
         for name, costs in found.items():
-            with tempfile.TemporaryDirectory() as folder:
-                new = measure(Path(folder), name == STOCK, choice.model, choice.rounds)
+            new = measure(name == STOCK, choice.model, choice.rounds)
             costs.seconds += new.seconds
             costs.cpu += new.cpu
             costs.mixing += new.mixing

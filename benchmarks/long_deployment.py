@@ -11,16 +11,12 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sqlite3
-import subprocess
-import sys
-import tempfile
 import time
-from pathlib import Path
 
 import numpy as np
 import psutil
 
-from benchmarks.deployment import prepare, rows_of
+from benchmarks.deployment import UP, failure, prepare, rows_of, start
 from benchmarks.report import console
 from mll_flower.deployment.hub_state import (
     HUB_LOG,
@@ -32,7 +28,7 @@ from mll_flower.deployment.hub_state import (
     worker_directory,
 )
 from mll_flower.deployment.network_file import NetworkFile
-from mll_flower.processes.process_tree import ProcessTree
+from mll_flower.processes.process_tree import Processes
 
 SLOT = 0.02  # rounds of 0.2 s of training
 PATIENCE = 300.0  # seconds without a new round
@@ -83,44 +79,36 @@ def growth(rounds: list[int], values: list[float]) -> float:
     return float(np.polyfit(rounds[half:], values[half:], 1)[0])
 
 
-def watch(folder: Path, rounds: int, every: int) -> None:
+def watch(rounds: int, every: int) -> None:
     """Run a network and print what it needs.
 
     Parameters
     ----------
-    folder : Path
-        Where everything is kept.
     rounds : int
         Rounds of the run.
     every : int
         Rounds between two measurements.
     """
-    network = prepare(folder, "mlp", rounds, SLOT, '"auto"')
-    command = [sys.executable, "-c", "from mll_flower.cli import app; app()", "up"]
-    with (folder / "up.log").open("wb") as log:
-        process = subprocess.Popen(
-            [*command, str(network.path)], stdout=log, stderr=log, start_new_session=True
-        )
-    tree = ProcessTree(process)
-    seen: list[int] = []
-    values: list[dict[str, float]] = []
-    try:
+    # Processes and folder are gone at the end, also if this process is killed.
+    with Processes() as processes:
+        network = prepare(processes.temporary_folder(), "mlp", rounds, SLOT, '"auto"')
+        up = psutil.Process(start(processes, network))
+        seen: list[int] = []
+        values: list[dict[str, float]] = []
         last, end = 0, time.monotonic() + PATIENCE
-        while process.poll() is None and time.monotonic() < end:
+        while processes.is_running(UP) and time.monotonic() < end:
             done = len(rows_of(network, "a"))
             if done > last:
                 last, end = done, time.monotonic() + PATIENCE
             if done and (not seen or done >= seen[-1] + every):
                 seen.append(done)
-                values.append(measure(network, psutil.Process(process.pid)))
+                values.append(measure(network, up))
                 shown = "  ".join(f"{name}: {value:.0f}" for name, value in values[-1].items())
                 console.print(f"round {done}  {shown}", soft_wrap=True)
             time.sleep(0.2)
-        if process.poll() != 0 or last < rounds:
-            raise RuntimeError(f"the network did not run:\n{(folder / 'up.log').read_text()}")
-    finally:
-        tree.end()
-    _report(network, seen, values)
+        if [one.code for one in processes.ended()] != [0] or len(rows_of(network, "a")) < rounds:
+            raise failure(network)
+        _report(network, seen, values)
 
 
 def _report(network: NetworkFile, seen: list[int], values: list[dict[str, float]]) -> None:
@@ -156,8 +144,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--every", type=int, help="rounds between two measurements")
     choice = parser.parse_args(arguments)
     every = choice.every or max(1, choice.rounds // 20)
-    with tempfile.TemporaryDirectory() as folder:
-        watch(Path(folder), choice.rounds, every)
+    watch(choice.rounds, every)
 
 
 if __name__ == "__main__":

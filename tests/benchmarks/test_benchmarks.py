@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -23,6 +24,9 @@ from benchmarks import (
     steps,
 )
 from benchmarks.loops import step_operations
+from mll_flower.deployment.hub_state import SUPERNODE_LOG
+from tests.support.deployment import running_in
+from tests.support.supernode import wait_for
 
 NO_DATA = ["--data-dir", "no such folder"]
 
@@ -96,6 +100,25 @@ def test_gossip(docs: Path) -> None:
 def test_deployment(docs: Path) -> None:
     deployment.main(["--quick", "--docs", str(docs)])
     check(docs, "deployment", f"| {deployment.STOCK} |", f"| {deployment.WARM} |", "times the CPU")
+
+
+@pytest.mark.slow
+def test_a_killed_benchmark_leaves_nothing_behind(docs: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    benchmark = subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.deployment", "--quick", "--docs", str(docs)],
+        env={**os.environ, "TMPDIR": str(folder)},
+        stdout=subprocess.DEVNULL,
+    )
+    try:
+        # Workers are the last that a network starts.
+        wait_for(lambda: len(list(folder.rglob(SUPERNODE_LOG))) == 2, timeout=120)
+        assert running_in(folder)
+    finally:
+        benchmark.kill()
+        benchmark.wait()
+    wait_for(lambda: not running_in(folder) and not list(folder.glob("mll-flower-*")))
 
 
 def test_scaling(docs: Path) -> None:
