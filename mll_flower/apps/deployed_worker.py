@@ -61,7 +61,8 @@ def train_deployed(message: Message, context: Context) -> Message:
             "worker": number,
             "steps": budget.taken,
             "rate": budget.rate,
-            "loss": loss if math.isfinite(loss) else 0.0,
+            # Without steps there is no loss, but Flower asks all replies for the same metrics.
+            "loss": loss if budget.taken else 0.0,
             **correction.metrics,
         }
     )

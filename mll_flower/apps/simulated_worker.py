@@ -90,6 +90,6 @@ def train_hosted(message: Message, context: Context) -> Message:
 def _metrics(workers: list[int], steps: Any, losses: Any) -> MetricRecord:
     """Return the steps and the mean training loss of each worker, over all rounds together."""
     taken = steps.sum(axis=0)
-    total = np.where(steps > 0, np.nan_to_num(losses) * steps, 0.0).sum(axis=0)
+    total = np.where(steps > 0, losses * steps, 0.0).sum(axis=0)
     means = [float(t / n) if n else math.nan for t, n in zip(total, taken, strict=True)]
     return MetricRecord({"workers": workers, "steps": taken.tolist(), "losses": means})

@@ -141,3 +141,10 @@ def test_no_step_is_begun_when_there_is_no_time_left(folder: Path) -> None:
     assert (metrics["steps"], metrics["rate"], metrics["loss"]) == (0, 0.0, 0.0)
     sent, received = (m.content.array_records["arrays"] for m in (message, reply))
     assert all((sent[k].numpy() == received[k].numpy()).all() for k in sent)
+
+
+def test_a_loss_beyond_all_bounds_is_told_as_it_is(folder: Path) -> None:
+    context = context_of(folder, {"partition-id": 0}, **{"learning-rate": 1e38})
+    metrics = train_deployed(instruction(context, 0.001), context).content["metrics"]
+    assert metrics["steps"] > 1
+    assert not math.isfinite(metrics["loss"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 
@@ -87,3 +88,11 @@ def test_one_message_may_cover_several_rounds(pool: str, node: int) -> None:
     assert reply.content["absent"]["workers"] == []
     trained = reply.content["arrays"]["linear.weight"].numpy()
     assert trained.any()
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_loss_beyond_all_bounds_is_told_as_it_is() -> None:
+    steps, losses = np.array([[2, 0, 4], [2, 0, 4]]), np.array([[0.5, np.nan, np.inf]] * 2)
+    metrics = simulated_worker._metrics([0, 1, 2], steps, losses)
+    assert metrics["steps"] == [4, 0, 8]
+    assert [str(loss) for loss in metrics["losses"]] == ["0.5", "nan", "inf"]
