@@ -41,6 +41,7 @@ AUTOGRAD = "our engine, autograd"
 BARE = "bare PyTorch loop"
 AUTHORS = "the authors' loop"
 PFL = "pfl-research, FedAvg"
+EVALUATED = "evaluation"
 LIMIT = "the limit: sgemm of the same operations"
 
 BATCH, TAU, WORKERS, CLASSES = 32, 8, 10, 10
@@ -114,6 +115,19 @@ def engine_work(task: Task, engine: str, rounds: int) -> Work:
     return work
 
 
+def evaluation_work(task: Task, engine: str) -> Work:
+    """Set up an evaluation on training rows; the unit of work is as many rows as a batch has."""
+    rows = min(2048, len(task.data.y_train)) // BATCH * BATCH
+    made = Engine(task, [np.arange(rows)], batch_size=BATCH, seed=0, engine=engine)
+    model = made.initial()
+
+    def work() -> int:
+        made.evaluate(model, "train", limit=rows, threads=1)
+        return rows // BATCH
+
+    return work
+
+
 def microseconds(work: Work, slices: int) -> float:
     """Return the CPU time per unit of work, of the fastest of some slices."""
     best = float("inf")
@@ -166,6 +180,7 @@ def measure(name: str, choice: Namespace, folder: Path) -> list[list[str]]:
         AUTOGRAD: engine_work(task, "autograd", rounds),
         BARE: plain_loop(task, BATCH, 0.01, TAU * WORKERS * rounds),
     }
+    evaluations = {engine: evaluation_work(task, engine) for engine in ("compiled", "autograd")}
     if NETWORKS[name][0] is None:
         network = {"hubs": 1, "workers-per-hub": str(WORKERS), "tau": TAU, "model": "cnn"}
         values = {**image_data("", folder, 2_000), **network, "learning-rate": 0.01}
@@ -177,15 +192,17 @@ def measure(name: str, choice: Namespace, folder: Path) -> list[list[str]]:
         cases[PFL] = partial(pfl_microseconds, choice.pfl_python, choice.slices * rounds)
     product = multiply_loop(size, 10)
     cases[LIMIT] = lambda: microseconds(product, choice.slices) * operations
-    for work in (*works.values(), product):
+    for engine, work in evaluations.items():
+        cases[f"{EVALUATED}, {engine}"] = partial(microseconds, work, choice.slices)
+    for work in (*works.values(), *evaluations.values(), product):
         work()  # the first time is not measured: it fills memory and caches
     found = report.interleave(cases, choice.repeats)
     rows = [
         [
             f"{name}: {case}",
             Spread.of(values).text(),
-            ratios(values, found[LIMIT]).text(),
-            ratios(found[COMPILED], values).text(),
+            "" if case.startswith(EVALUATED) else ratios(values, found[LIMIT]).text(),
+            ratios(found[_compiled(case)], values).text(),
         ]
         for case, values in found.items()
     ]
@@ -195,6 +212,11 @@ def measure(name: str, choice: Namespace, folder: Path) -> list[list[str]]:
     times = f"{number(cold)} s, {number(cached)} s"
     rows.append([f"{name}: to compile, to load from disk", times, "", ""])
     return rows
+
+
+def _compiled(case: str) -> str:
+    """Return the case with compiled code that another is compared with."""
+    return f"{EVALUATED}, compiled" if case.startswith(EVALUATED) else COMPILED
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -216,7 +238,7 @@ def main(arguments: list[str] | None = None) -> None:
         f"\n\nCPU time of one thread; {choice.repeats} repetitions in turn, each the fastest of "
     )
     text += f"{choice.slices} slices; batches of {BATCH}, rounds of {TAU} steps of {WORKERS} "
-    text += "workers, random data.\n"
+    text += f"workers, random data. An evaluation's time is that of {BATCH} rows.\n"
     if not choice.pfl_python:
         text += "\nWithout pfl-research, which was not installed for this measurement.\n"
     report.write(choice.docs, "steps", text)

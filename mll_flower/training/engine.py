@@ -102,7 +102,7 @@ class Engine:
             self._trainer = LogisticTrainer(task, self.layout, *settings)
         else:
             self._trainer = TorchTrainer(task, self.layout, *settings, self.gradient_engine, device)
-        self._evaluator = Evaluator(task, self.layout, device)
+        self._evaluator = Evaluator(task, self.layout, self.gradient_engine, device)
         self._rngs = batch_rngs(seed)
 
     @property

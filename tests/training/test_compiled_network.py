@@ -1,4 +1,4 @@
-"""Compiled gradients are those of autograd, to the bit the same everywhere, and never read astray.
+"""Compiled gradients and outputs are those of torch, the same bits everywhere, and never astray.
 
 Trajectories drift apart with any rounding, so gradients are compared, not trained models.
 """
@@ -23,7 +23,8 @@ from mll_flower.training.process import torch_threads
 if why_unavailable() is not None:
     pytest.skip(f"nothing can be compiled here: {why_unavailable()}", allow_module_level=True)
 
-from mll_flower.training._compiled.network import CompiledNetwork
+from mll_flower.training._compiled.network import CompiledNetwork, CompiledOutputs
+from mll_flower.training._compiled.outputs import CompiledModule
 from mll_flower.training._compiled.stages import read_stack
 
 ROWS = 60
@@ -281,3 +282,45 @@ def test_data_of_another_kind_are_an_error() -> None:
     ):
         with pytest.raises(ValueError, match=r"must be|at least one"):
             CompiledNetwork(stages, *bad)
+
+
+@pytest.mark.parametrize("rows", [1, 16, 31, 60])
+@pytest.mark.parametrize("name", CASES)
+def test_outputs_are_those_of_torch(name: str, rows: int) -> None:
+    case = Case(name)
+    compiled = CompiledModule(case.module, tuple(case.x.shape[1:]))
+    expected = case.module(case.x[:rows]).detach().numpy()
+    found = compiled(case.x[:rows]).numpy()
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+
+
+def test_the_bits_of_outputs_depend_on_neither_threads_nor_batches_nor_the_vector_length() -> None:
+    case = Case("odd")
+    case.x = torch.randn(500, *case.x.shape[1:])
+    shape = tuple(case.x.shape[1:])
+    compiled = CompiledModule(case.module, shape)
+    expected = compiled(case.x).numpy().tobytes()
+    with torch_threads(3):
+        assert compiled(case.x).numpy().tobytes() == expected
+    parts = [compiled(part).numpy() for part in case.x.split(70)]
+    assert np.concatenate(parts).tobytes() == expected
+    model = np.concatenate([p.detach().numpy().ravel() for p in case.module.parameters()])
+    narrow = CompiledOutputs(read_stack(case.module, shape), shape, cpu=AVX2)
+    assert narrow(model, case.x.numpy()).tobytes() == expected
+
+
+def test_outputs_are_those_of_the_parameters_at_the_time() -> None:
+    case = Case("few channels")
+    compiled = CompiledModule(case.module, tuple(case.x.shape[1:]))
+    before = compiled(case.x)
+    with torch.no_grad():
+        case.module[-1].bias += 1  # type: ignore[index, union-attr, operator]
+    torch.testing.assert_close(compiled(case.x), before + 1)
+
+
+def test_examples_of_another_shape_or_dtype_are_refused() -> None:
+    case = Case("numbers")
+    compiled = CompiledModule(case.module, (5,))
+    for wrong in (torch.zeros(3, 4), torch.zeros(3, 5, dtype=torch.float64)):
+        with pytest.raises(ValueError, match=r"x is float.*it must be float32\(3, 5\)"):
+            compiled(wrong)

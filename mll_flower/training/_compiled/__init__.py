@@ -1,4 +1,4 @@
-"""Gradients of plain stacks of layers, by machine code that is made for the stack.
+"""Gradients and outputs of plain stacks of layers, by machine code that is made for the stack.
 
 Why it pays: on mini-batches of a few dozen small images PyTorch takes about four times as long
 as the multiplications themselves would. Its kernels are made for any layer and any size; here
@@ -18,7 +18,7 @@ copies of its first sample, whose gradient is set to zero. All of this is in one
 layout is made in `workspace`; the code holds for any batch size. The model and its gradient are
 the flat vectors of the trainer, in PyTorch's order.
 
-**The kernels**, in the order in which they run:
+**The kernels**, in the order in which they run. Evaluations (`outputs`) run the first two alone:
 
 - *gather* (`batch_kernels`): copy the rows of the batch into lanes, sixteen by sixteen transposed.
 - *forward*: a convolution computes all positions of a pooling window together, for as many

@@ -1,4 +1,4 @@
-"""The compiled gradient of a network: `CompiledNetwork`, the only door to the machine code.
+"""The doors to the machine code of a network: `CompiledNetwork` and `CompiledOutputs`.
 
 Machine code checks nothing, so this module does: sizes, dtypes and memory order once, when the
 data are bound; the rows of each batch and their labels at every step, at the beginning of the
@@ -8,13 +8,14 @@ machine code, before anything else is read.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mll_flower.native.machine_code import Cpu, load, this_cpu
-from mll_flower.native.vector_code import INT, LONG, Kernel
+from mll_flower.native.vector_code import INT, LANES, LONG, Kernel
 from mll_flower.training._compiled import (
     batch_kernels,
     convolution_kernels,
@@ -25,7 +26,7 @@ from mll_flower.training._compiled.stages import Convolution, Linear, Stage
 from mll_flower.training._compiled.step_kernel import ARGUMENTS, StepKernel
 from mll_flower.training._compiled.workspace import Plan, plan
 
-_NAME = "gradient"
+_GRADIENT, _OUTPUTS = "gradient", "outputs"
 # Floats between two cache lines.
 _LINE = 16
 
@@ -75,16 +76,7 @@ class CompiledNetwork:
         self._work = _aligned_zeros(memory.size(batch_size))
         self._loss = self._work[memory.loss.start :][:1]
         self.gradient = _aligned_zeros(memory.parameters)
-        library = load(
-            lambda module: write_network(module, memory, cpu.vectors),
-            f"{stages} {shape}",
-            __package__ or "",
-            cpu,
-        )
-        pointers = [ctypes.c_void_p] * 6
-        self._call = library.function(
-            _NAME, ctypes.c_int32, *pointers, ctypes.c_int64, ctypes.c_int64
-        )
+        self._call = _function(_GRADIENT, memory, cpu)
         self._kept = (model, self.gradient, self._work, x, y)
         self._addresses = [array.ctypes.data for array in self._kept]
 
@@ -106,8 +98,74 @@ class CompiledNetwork:
         return float(self._loss[0])
 
 
+class CompiledOutputs:
+    """The outputs of a network; several threads may each have one of their own.
+
+    Parameters
+    ----------
+    stages : tuple of Stage
+        The network.
+    shape : tuple of int
+        Shape of one example.
+    cpu : Cpu, optional
+        What to compile for; default: this machine.
+    """
+
+    ROWS = 32
+    """Rows that are computed together: few, so that what lies between two layers stays in cache."""
+
+    def __init__(
+        self, stages: tuple[Stage, ...], shape: tuple[int, ...], cpu: Cpu | None = None
+    ) -> None:
+        self._plan = memory = plan(stages, shape)
+        self._call = _function(_OUTPUTS, memory, cpu or this_cpu())
+        self._work = _aligned_zeros(memory.size(self.ROWS))
+        # The code is that of a training step: it takes its rows from some data with labels.
+        self._rows = np.arange(self.ROWS)
+        self._labels = np.zeros(self.ROWS, np.int64)
+        groups = self._work[memory.shared :].reshape(-1, memory.per_group)
+        start = memory.logits.start - memory.shared
+        logits = groups[:, start : start + memory.classes * LANES]
+        self._logits = logits.reshape(len(groups), memory.classes, LANES)
+
+    def __call__(self, model: NDArray[np.float32], x: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the outputs of a model, (rows, outputs).
+
+        Parameters
+        ----------
+        model : ndarray
+            The flat model, float32: weights and biases of all layers in order.
+        x : ndarray
+            Examples, float32, C-contiguous, (rows, ...).
+        """
+        _check("model", model, np.float32, (self._plan.parameters,))
+        _check("x", x, np.float32, (len(x), *self._plan.shape))
+        outputs = np.empty((len(x), self._plan.classes), np.float32)
+        unused = None  # the gradient
+        for start in range(0, len(x), self.ROWS):
+            part = x[start : start + self.ROWS]
+            arrays = (self._work, part, self._labels, self._rows)
+            addresses = [array.ctypes.data for array in arrays]
+            self._call(model.ctypes.data, unused, *addresses, len(part), len(part))
+            by_row = self._logits.transpose(0, 2, 1).reshape(-1, self._plan.classes)
+            outputs[start : start + self.ROWS] = by_row[: len(part)]
+        return outputs
+
+
+def _function(name: str, memory: Plan, cpu: Cpu) -> Callable[..., int]:
+    """Compile a network, or load it; return one of its functions."""
+    library = load(
+        lambda module: write_network(module, memory, cpu.vectors),
+        f"{memory.stages} {memory.shape}",
+        __package__ or "",
+        cpu,
+    )
+    pointers = [ctypes.c_void_p] * 6
+    return library.function(name, ctypes.c_int32, *pointers, ctypes.c_int64, ctypes.c_int64)
+
+
 def write_network(module: Any, memory: Plan, vectors: int) -> None:
-    """Write all kernels of a network, and the function that calls them in order.
+    """Write all kernels of a network, and the functions that call them in order.
 
     Parameters
     ----------
@@ -131,6 +189,7 @@ def write_network(module: Any, memory: Plan, vectors: int) -> None:
             linear_kernels.write_forward(k, stage, here)
         else:
             convolution_kernels.write_forward(k, stage, here)
+    _write_whole(module, _OUTPUTS, names, memory.classes)
     batch_kernels.write_loss(kernel("loss"), memory)
     for number in reversed(range(len(memory.stages))):
         stage, here = memory.stages[number], memory.places[number]
@@ -154,12 +213,12 @@ def write_network(module: Any, memory: Plan, vectors: int) -> None:
             convolution_kernels.write_spread(kernel(f"spread{number}", stage), stage, here)
             k = kernel(f"inputs{number}", stage)
             convolution_kernels.write_inputs(k, stage, here, before, relu)
-    _write_whole(module, names, memory.classes)
+    _write_whole(module, _GRADIENT, names, memory.classes)
 
 
-def _write_whole(module: Any, names: list[str], classes: int) -> None:
-    """Write the function that checks the batch and calls the kernels; it returns 1 if it is bad."""
-    k = Kernel(module, _NAME, [*ARGUMENTS, ("examples", LONG)], returns=INT)
+def _write_whole(module: Any, function: str, names: list[str], classes: int) -> None:
+    """Write a function that checks the batch and calls the kernels; it returns 1 if it is bad."""
+    k = Kernel(module, function, [*ARGUMENTS, ("examples", LONG)], returns=INT)
     b = k.builder
     bad = k.variable(INT(0))
     with k.loop(k.arguments["batch"]) as sample:
