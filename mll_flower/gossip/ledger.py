@@ -22,6 +22,9 @@ import numpy as np
 
 from mll_flower.gossip.snapshot import Snapshot
 
+# Mixings whose verdicts are kept, for neighbours that repeat them.
+_REMEMBERED = 8
+
 
 @dataclass(frozen=True, eq=False)
 class Published:
@@ -116,6 +119,7 @@ class Ledger:
         self._keep = keep
         self._published: dict[int, Published] = {}
         self._verdicts: dict[str, Verdict] = {}
+        self._earlier_verdicts: dict[int, dict[str, Verdict]] = {}
         self._last_call: float | None = None
         self._closed = False
         self._shut = False
@@ -133,7 +137,7 @@ class Ledger:
         return self._shut
 
     def publish(self, snapshot: Snapshot, body: bytes = b"") -> None:
-        """Put a snapshot on offer; verdicts on earlier ones no longer count."""
+        """Put a snapshot on offer; from now on no new verdicts on earlier ones count."""
         if (snapshot.run, snapshot.hub) != (self.run, self.hub):
             raise ValueError(
                 f"snapshot of hub {snapshot.hub!r} in run {snapshot.run!r} published by hub "
@@ -153,6 +157,10 @@ class Ledger:
             self._published[snapshot.mixing] = Published(snapshot, uuid.uuid4().hex, body)
             for old in sorted(self._published)[: -self._keep]:
                 del self._published[old]
+            if latest is not None:
+                self._earlier_verdicts[latest] = self._verdicts
+            for old in sorted(self._earlier_verdicts)[:-_REMEMBERED]:
+                del self._earlier_verdicts[old]
             self._verdicts = {}
             self._last_call = None
             self._closed = False
@@ -218,13 +226,21 @@ class Ledger:
                 self._changed.wait(left)
 
     def record(self, peer: str, verdict: Verdict) -> Ack:
-        """Record a neighbour's verdict; a repeated one (a retry) gets the same answer."""
+        """Record a neighbour's verdict.
+
+        A repeated one gets the same answer, also if this hub has published its next snapshot
+        meanwhile: the neighbour repeats a verdict when it has not received the answer, and without
+        that it would leave the link unused, which this hub has used.
+        """
         with self._changed:
             latest = max(self._published, default=None)
             if peer not in self._neighbours or latest is None or verdict.run != self.run:
                 return Ack.UNKNOWN
-            if verdict.mixing != latest:
-                return Ack.CLOSED if verdict.mixing < latest else Ack.UNKNOWN
+            if verdict.mixing < latest:
+                earlier = self._earlier_verdicts.get(verdict.mixing, {})
+                return Ack.RECORDED if earlier.get(peer) == verdict else Ack.CLOSED
+            if verdict.mixing > latest:
+                return Ack.UNKNOWN
             if verdict.accepted and verdict.token != self._published[latest].token:
                 return Ack.UNKNOWN
             if peer in self._verdicts:

@@ -5,11 +5,20 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
-from mll_flower.gossip import InProcessBoard, InProcessGossip, Rejection, mix_with_neighbours
+from mll_flower.gossip import (
+    Exchange,
+    InProcessBoard,
+    InProcessGossip,
+    Rejection,
+    mix_with_neighbours,
+)
+from mll_flower.gossip.ledger import Ack, Verdict
+from mll_flower.gossip.results import PeerSilent
 from tests.support.gossip_hubs import (
     PATH,
     REJECTED_AS,
@@ -253,3 +262,33 @@ def test_without_a_limit_any_finite_model_is_taken(trio: Trio) -> None:
     trio.hubs["b"].publish(snapshot("b"))
     trio.hubs["c"].publish(far("c", 1e30))
     assert set(exchange_all(list(trio.hubs.values()))["b"].arrived) == {"a", "c"}
+
+
+def test_a_lost_acknowledgement_does_not_part_the_ends_of_a_link() -> None:
+    """Hub b hears that a has its confirmation only when a is at its next mixing."""
+    board = InProcessBoard()
+    next_published = threading.Event()
+
+    class Deaf(InProcessGossip):
+        """Hears no acknowledgement before its neighbour has published its next snapshot."""
+
+        def _deliver(self, peer: str, verdict: Verdict, until: float) -> Ack:
+            ack = super()._deliver(peer, verdict, until)
+            if not next_published.is_set():
+                raise PeerSilent("the acknowledgement was lost")
+            return ack
+
+    a, b = InProcessGossip(board, "a", ["b"], RUN), Deaf(board, "b", ["a"], RUN)
+    for hub in (a, b):
+        hub.publish(snapshot(hub.hub))
+
+    def two_mixings() -> Exchange:
+        found = a.exchange(1, 20.0)
+        a.publish(snapshot("a", 2))
+        next_published.set()
+        return found
+
+    with ThreadPoolExecutor() as pool:
+        both = pool.submit(two_mixings), pool.submit(b.exchange, 1, 20.0)
+        used = [future.result().arrived.keys() for future in both]
+    assert used == [{"b"}, {"a"}]

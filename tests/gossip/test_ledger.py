@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -99,6 +100,22 @@ def test_a_confirmation_sent_twice_is_acknowledged_twice(ledger: Ledger) -> None
     ledger.close(1)
     # The first acknowledgement may have been lost; the answer must not change.
     assert ledger.record("b", verdict) is Ack.RECORDED
+
+
+def test_a_confirmation_repeated_after_the_next_publication_is_acknowledged(
+    ledger: Ledger,
+) -> None:
+    verdict = confirmation(ledger)
+    assert ledger.record("b", verdict) is Ack.RECORDED
+    ledger.close(1)
+    ledger.publish(snapshot("a", 2))
+    assert ledger.record("b", verdict) is Ack.RECORDED
+    # What was not recorded in time stays out, and so does another verdict.
+    assert ledger.record("b", replace(verdict, accepted=False)) is Ack.CLOSED
+    assert ledger.record("b", replace(verdict, token="another")) is Ack.CLOSED
+    late = confirmation(ledger, mixing=2)
+    ledger.publish(snapshot("a", 3))
+    assert ledger.record("b", late) is Ack.CLOSED
 
 
 def test_the_first_verdict_stands(ledger: Ledger) -> None:
