@@ -29,6 +29,8 @@ from mll_flower.training.corrected_rounds import HostedHub, HostedWorker, RoundC
 from mll_flower.training.worker_correction import worker_correction
 
 _GRADIENTS = "worker-gradients"
+# Steps per round below which a worker's mean gradient is little more than that of one batch.
+_FEW_STEPS = 2
 
 
 class SimulatedCorrector(Corrector):
@@ -66,6 +68,7 @@ class SimulatedCorrector(Corrector):
         inverse = settings.rate != "none"
         self._drift_steps = config.tau * mean_rate(network, settings) if inverse else 0.0
         self._tell_of_cap()
+        self._tell_of_few_steps(config.tau)
 
     def _tell_of_cap(self) -> None:
         capped = (self._factors == self.settings.rate_cap).sum()
@@ -76,6 +79,19 @@ class SimulatedCorrector(Corrector):
                 "step size, so that they count for less than their shares",
                 capped,
                 self.settings.rate_cap,
+            )
+
+    def _tell_of_few_steps(self, tau: int) -> None:
+        few = (self._network.p * tau < _FEW_STEPS).sum()
+        if self.settings.worker != "none" and few:
+            log(
+                WARNING,
+                "worker-correction: %d workers take less than %d steps per round on average, so "
+                "that the gradients they correct by are those of single batches: small batches of "
+                "a neural network may diverge. If they do, use a larger tau or batch-size, or "
+                "leave this correction off",
+                few,
+                _FEW_STEPS,
             )
 
     def step_size(self, hub: int) -> float:

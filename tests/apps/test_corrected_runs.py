@@ -89,6 +89,15 @@ def test_momentum_goes_with_corrections(tmp_path) -> None:
     assert runs[0].same_model(runs[1])
 
 
+def test_workers_with_few_steps_to_learn_from_are_said(tmp_path, caplog) -> None:
+    with caplog.at_level(logging.WARNING):
+        play(tmp_path / "many", rates="1", worker_correction="mtgc")
+        play(tmp_path / "without", rates="0.1")
+        assert "worker-correction" not in caplog.text
+        play(tmp_path / "few", rates="0.1,0.1,1,1,1,1", worker_correction="mtgc")
+    assert "worker-correction: 2 workers take less than 2 steps per round" in caplog.text
+
+
 def test_a_cap_that_bites_is_said(tmp_path, caplog) -> None:
     settings = {"rates": "0.1,1,1,1,1,1", "rate_correction": "inverse"}
     with caplog.at_level(logging.WARNING):
