@@ -17,6 +17,7 @@ from experiments.drawing import draw_departures
 from experiments.figures import FIGURES, MODELS, PAPERS, SCALES, model_title
 from experiments.inplace import Departure, departures
 from experiments.published import find, reference
+from mll_flower.sweeps.setups import LAST
 from mll_flower.sweeps.verdicts import FAILS, HOLDS, OPEN, outlook
 
 TEXTS = Path(__file__).with_name("texts")
@@ -161,7 +162,7 @@ def _section(s: Mapping[str, Any]) -> str:
         _wrap(
             f"{_network(s['setups'])}; {_several(s['setups'], 'slots')} slots, batches of "
             f"{_several(s['setups'], 'batch')}, step size {_several(s['setups'], 'step')}; "
-            f"{_seeds(s)}{_time(s)}. Compared at slot {s['slot']:,}."
+            f"{_seeds(s)}{_time(s)}. {_compared(s)}"
         ),
         f"![{s['title']}, {model_title(s['model'])}](figures/{_key(s)}.png)",
         _setups(s),
@@ -175,6 +176,18 @@ def _section(s: Mapping[str, Any]) -> str:
     if s.get("comparisons"):
         parts.append(_comparisons(s))
     return "\n\n".join(parts)
+
+
+def _compared(s: Mapping[str, Any]) -> str:
+    """Say what the claims are decided by; summaries of earlier versions have the last values."""
+    if s.get("value", LAST) == LAST:
+        return f"Compared at slot {s['slot']:,}."
+    given = {kind: s["at_the_end"].count(kind) for kind in (HOLDS, FAILS, OPEN)}
+    return (
+        f"Claims are about the mean over all slots up to {s['slot']:,}. By the values at that slot "
+        f"alone, which the next table has, {given[HOLDS]} of the claims hold, {given[FAILS]} do "
+        f"not hold and {given[OPEN]} are not resolved."
+    )
 
 
 def _network(setups: Sequence[Mapping[str, Any]]) -> str:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from mll_flower.sweeps.setups import Claim, Setup
+from mll_flower.sweeps.setups import LAST, Claim, Setup
 
 HERE = Path(__file__).parent
 FIGURES = (
@@ -89,6 +89,11 @@ class Figure:
     claims: tuple[Claim, ...]
     seeds: int
     panels: tuple[Panel, ...] = ()
+
+    @property
+    def value(self) -> str:
+        """What its claims compare: last values, or means."""
+        return self.claims[0].value if self.claims else LAST
 
     @property
     def key(self) -> str:
@@ -182,7 +187,7 @@ def _figure(
     one_scale = file.get("one-scale", False)
     common = {**common, **({} if one_scale else task[scale]), **file["base"]}
     common |= file.get(scale, {}).get(model, {})
-    count = common.pop("seeds")
+    count, value = common.pop("seeds"), common.pop("compare", LAST)
     setups = []
     for entry in file["setups"]:
         values = {**common, **entry["values"]}
@@ -196,7 +201,11 @@ def _figure(
                 entry.get("steps-per-iteration", 0),
             )
         )
-    claims = [_claim(entry) for entry in file.get("claims", []) if _is_about(entry, model)]
+    claims = [
+        replace(_claim(entry), value=value)
+        for entry in file.get("claims", [])
+        if _is_about(entry, model)
+    ]
     return Figure(
         name,
         file["title"],

@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from experiments.figures import Figure, FigureSetup
-from mll_flower.sweeps.curves import Curve, Curves, last_slot, values_at, verdicts
+from mll_flower.sweeps.curves import Curve, Curves, compared, last_slot, values_at, verdicts
+from mll_flower.sweeps.setups import LAST
 
 
 def summarise(figure: Figure, found: Curves, command: str, cores: int) -> dict[str, Any]:
@@ -35,7 +36,17 @@ def summarise(figure: Figure, found: Curves, command: str, cores: int) -> dict[s
         "setups": [_setup(setup, found[setup.name], slot) for setup in figure.setups],
         "closed": _closed(figure, found, slot),
         "verdicts": [asdict(v) for v in verdicts(figure.setups, figure.claims, found, slot)],
+        "value": figure.value,
+        "at_the_end": _at_the_end(figure, found, slot),
     }
+
+
+def _at_the_end(figure: Figure, found: Curves, slot: int) -> list[str]:
+    """Return the verdicts that the last values would give, where means are compared."""
+    if figure.value == LAST:
+        return []
+    claims = [replace(claim, value=LAST) for claim in figure.claims]
+    return [v.verdict for v in verdicts(figure.setups, claims, found, slot)]
 
 
 def _setup(setup: FigureSetup, found: list[Curve], slot: int) -> dict[str, Any]:
@@ -63,7 +74,7 @@ def _closed(figure: Figure, found: Curves, slot: int) -> list[dict[str, Any]]:
         if claim.kind != "nearer":
             continue
         here, before, target = (
-            np.array(values_at(found[name], slot)[claim.metric])
+            np.array(compared(claim, found[name], slot))
             for name in (claim.left[0], claim.right[0], claim.target)
         )
         near, far = np.abs(here - target), np.abs(before - target)

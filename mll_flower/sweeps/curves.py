@@ -1,4 +1,4 @@
-"""The curves of finished runs, what they show at one slot, and the verdicts on claims."""
+"""The curves of finished runs, what they show up to one slot, and the verdicts on claims."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from mll_flower.results.runs import Run, load_run
 from mll_flower.sweeps.cache import is_finished, run_folder
-from mll_flower.sweeps.setups import METRICS, Claim, Setup
+from mll_flower.sweeps.setups import LAST, MEAN, METRICS, Claim, Setup
 from mll_flower.sweeps.verdicts import Verdict, judge
 
 FloatArray = NDArray[np.float64]
@@ -51,6 +51,15 @@ class Curve:
         """Return the value at a slot; between two evaluations, on a straight line."""
         x, y = self.series(metric)
         return float(np.interp(slot, x, y))
+
+    def mean_until(self, slot: float, metric: str) -> float:
+        """Return the mean over all slots up to one; between two evaluations, on a straight line."""
+        x, y = self.series(metric)
+        before = x < slot
+        if not before.any():
+            return self.at(slot, metric)
+        x, y = np.append(x[before], slot), np.append(y[before], self.at(slot, metric))
+        return float(np.trapezoid(y, x) / (slot - x[0]))
 
 
 Curves = Mapping[str, list[Curve]]
@@ -95,14 +104,25 @@ def values_at(many: Sequence[Curve], slot: float) -> dict[str, list[float]]:
     return {metric: [curve.at(slot, metric) for curve in many] for metric in METRICS}
 
 
+def compared(claim: Claim, many: Sequence[Curve], slot: float) -> list[float]:
+    """Return what a claim compares of a set-up, one value per seed."""
+    if claim.value == MEAN:
+        return [curve.mean_until(slot, claim.metric) for curve in many]
+    return [curve.at(slot, claim.metric) for curve in many]
+
+
 def verdicts(
     setups: Sequence[Setup], claims: Sequence[Claim], found: Curves, slot: float
 ) -> list[Verdict]:
-    """Decide on each claim, from the values at a slot."""
+    """Decide on each claim, from the values at a slot or the means until then."""
     labels = {setup.name: setup.label for setup in setups}
-    values = {name: values_at(many, slot) for name, many in found.items()}
     return [
-        judge(claim, {n: values[n][claim.metric] for n in claim.names}, labels, _TEST_ROWS)
+        judge(
+            claim,
+            {name: compared(claim, found[name], slot) for name in claim.names},
+            labels,
+            _TEST_ROWS if claim.value == LAST else None,
+        )
         for claim in claims
     ]
 

@@ -12,6 +12,7 @@ from mll_flower.config import RunConfig
 
 KINDS = ("lower", "higher", "nearer", "similar", "within-noise", "above")
 METRICS = ("loss", "accuracy", "distance")
+VALUES = LAST, MEAN = ("last", "mean")
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,8 @@ class Claim:
         For ``nearer``: the set-up whose curve the others are compared with.
     threshold : float
         For ``above``: the number to exceed.
+    value : str
+        One of `VALUES`: whether the last values are compared, or the means over the whole run.
     """
 
     text: str
@@ -69,6 +72,7 @@ class Claim:
     metric: str = "loss"
     target: str = ""
     threshold: float = 0.0
+    value: str = LAST
 
     @property
     def names(self) -> tuple[str, ...]:

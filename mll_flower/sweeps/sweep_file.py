@@ -15,10 +15,10 @@ from typing import Any
 
 from mll_flower.apps.launch import absolute_paths
 from mll_flower.config import RunConfig
-from mll_flower.sweeps.setups import KINDS, METRICS, Claim, Setup
+from mll_flower.sweeps.setups import KINDS, LAST, MEAN, METRICS, VALUES, Claim, Setup
 
 _PARTS = ("title", "seeds", "settings", "grid", "setup", "claim")
-_CLAIM = ("first", "second", "measure", "is", "target", "bound", "text")
+_CLAIM = ("first", "second", "measure", "value", "is", "target", "bound", "text")
 # Keys that are the sweep's own business.
 _OWN = {
     "seed": "give seeds = NUMBER, or a list of them, at the top of the file",
@@ -172,6 +172,7 @@ def _claim(entry: Mapping[str, Any], number: int, names: Sequence[str]) -> Claim
     place = f"[[claim]] number {number}"
     _check_keys(place, entry, _CLAIM, "is not a key of a claim")
     metric = _choice(place, entry, "measure", tuple(_MEASURES), "loss")
+    value = _choice(place, entry, "value", VALUES, LAST)
     kind = _choice(place, entry, "is", KINDS, "higher" if metric == "accuracy" else "lower")
     assert set(_MEASURES) == set(METRICS)
     left = _names(place, entry, "first", names)
@@ -187,8 +188,9 @@ def _claim(entry: Mapping[str, Any], number: int, names: Sequence[str]) -> Claim
     for key in unused:
         if key in entry:
             raise ValueError(f"{place}: {key}={entry[key]!r} says nothing with is={kind!r}")
-    text = entry.get("text") or _sentence(kind, _MEASURES[metric], left, right, target, bound)
-    return Claim(str(text), kind, left, right, metric, target, float(bound))
+    measure = f"mean {_MEASURES[metric]} over the run" if value == MEAN else _MEASURES[metric]
+    text = entry.get("text") or _sentence(kind, measure, left, right, target, bound)
+    return Claim(str(text), kind, left, right, metric, target, float(bound), value)
 
 
 def _sentence(

@@ -87,3 +87,10 @@ def test_a_table_says_how_much_of_a_distance_is_closed() -> None:
     assert "| with | accuracy of IID | 0.1000 ± 0.0100 | 0.0250 ± 0.0020 | 75 % ± 2 % |" in text
     assert "| equal from the start |" in text
     assert "| not finite |" in text
+
+
+def test_where_means_are_compared_the_last_slot_is_told_too() -> None:
+    summary = {**KEPT[0], "value": "mean", "slot": 32000, "at_the_end": [HOLDS, OPEN, OPEN]}
+    text = " ".join(document.render([summary], []).split())
+    assert "Claims are about the mean over all slots up to 32,000." in text
+    assert "1 of the claims hold, 0 do not hold and 2 are not resolved." in text

@@ -169,3 +169,9 @@ def test_published_numbers_are_complete() -> None:
 def test_every_figure_has_its_file() -> None:
     folder = Path(document.__file__).parent / "figures"
     assert {path.stem for path in folder.glob("*.toml")} == set(FIGURES)
+
+
+def test_logistic_regression_is_compared_by_means_at_the_papers_scale() -> None:
+    for scale, value in (("paper", "mean"), ("small", "last")):
+        (figure,) = figures("tau-q", "logistic", scale)
+        assert {claim.value for claim in figure.claims} == {figure.value} == {value}

@@ -68,6 +68,14 @@ def test_kinds_of_claims() -> None:
 TWO = [{"name": "a"}, {"name": "b", "tau": 4}]
 
 
+def test_a_claim_about_the_mean_over_the_run() -> None:
+    (claim,) = parse_sweep(
+        {"setup": TWO, "claim": [{"first": "a", "second": "b", "value": "mean"}]}, ""
+    ).claims
+    assert claim.value == "mean"
+    assert claim.text == "a: the mean training loss over the run is lower than with b."
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [
