@@ -118,8 +118,7 @@ class Ledger:
         self._neighbours = frozenset(neighbours)
         self._keep = keep
         self._published: dict[int, Published] = {}
-        self._verdicts: dict[str, Verdict] = {}
-        self._earlier_verdicts: dict[int, dict[str, Verdict]] = {}
+        self._verdicts: dict[int, dict[str, Verdict]] = {}
         self._last_call: float | None = None
         self._closed = False
         self._shut = False
@@ -157,11 +156,9 @@ class Ledger:
             self._published[snapshot.mixing] = Published(snapshot, uuid.uuid4().hex, body)
             for old in sorted(self._published)[: -self._keep]:
                 del self._published[old]
-            if latest is not None:
-                self._earlier_verdicts[latest] = self._verdicts
-            for old in sorted(self._earlier_verdicts)[:-_REMEMBERED]:
-                del self._earlier_verdicts[old]
-            self._verdicts = {}
+            self._verdicts[snapshot.mixing] = {}
+            for old in sorted(self._verdicts)[:-_REMEMBERED]:
+                del self._verdicts[old]
             self._last_call = None
             self._closed = False
             self._changed.notify_all()
@@ -236,20 +233,19 @@ class Ledger:
             latest = max(self._published, default=None)
             if peer not in self._neighbours or latest is None or verdict.run != self.run:
                 return Ack.UNKNOWN
-            if verdict.mixing < latest:
-                earlier = self._earlier_verdicts.get(verdict.mixing, {})
-                return Ack.RECORDED if earlier.get(peer) == verdict else Ack.CLOSED
             if verdict.mixing > latest:
                 return Ack.UNKNOWN
+            known = self._verdicts.get(verdict.mixing, {}).get(peer)
+            if verdict.mixing < latest:
+                return Ack.RECORDED if known == verdict else Ack.CLOSED
             if verdict.accepted and verdict.token != self._published[latest].token:
                 return Ack.UNKNOWN
-            if peer in self._verdicts:
-                same = self._verdicts[peer].accepted == verdict.accepted
-                return Ack.RECORDED if same else Ack.CLOSED
+            if known is not None:
+                return Ack.RECORDED if known.accepted == verdict.accepted else Ack.CLOSED
             late = self._last_call is not None and time.monotonic() > self._last_call
             if self._closed or late:
                 return Ack.CLOSED
-            self._verdicts[peer] = verdict
+            self._verdicts[latest][peer] = verdict
             self._changed.notify_all()
             return Ack.RECORDED
 
@@ -259,8 +255,8 @@ class Ledger:
             while True:
                 if mixing != max(self._published, default=None):
                     return None
-                if peer in self._verdicts:
-                    return self._verdicts[peer]
+                if peer in self._verdicts[mixing]:
+                    return self._verdicts[mixing][peer]
                 left = until - time.monotonic()
                 if left <= 0 or self._shut or self._closed:
                     return None
