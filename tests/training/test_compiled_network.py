@@ -48,10 +48,18 @@ def odd() -> nn.Module:
 
 
 def few_channels() -> nn.Module:
-    """Convolutions with too few channels for the listing of entries that are not zero."""
+    """Convolutions whose kernels are too short for the listing of entries that are not zero."""
     return nn.Sequential(
         *(nn.Conv2d(1, 3, 3), nn.ReLU(), nn.Conv2d(3, 5, 3, padding=2), nn.MaxPool2d(2)),
         *(nn.Conv2d(5, 6, 2, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(6 * 36, 4)),
+    )
+
+
+def colours() -> nn.Module:
+    """Few channels but wide kernels, the first on the data; rows end within a vector."""
+    return nn.Sequential(
+        *(nn.Conv2d(3, 6, 5, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Conv2d(6, 17, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(17 * 2, 10)),
     )
 
 
@@ -63,6 +71,7 @@ CASES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], int]] = {
     "cnn": (lambda: build_model("cnn", (1, 12, 12), 26, 0), (1, 12, 12), 26),
     "odd": (odd, (3, 9, 9), 3),
     "few channels": (few_channels, (1, 11, 10), 4),
+    "colours": (colours, (3, 16, 20), 10),
     "numbers": (rows_of_numbers, (5,), 2),
 }
 

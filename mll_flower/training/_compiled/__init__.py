@@ -32,9 +32,9 @@ the flat vectors of the trainer, in PyTorch's order.
   spread out a few rows at a time, so that it stays in the cache. The gradient with respect to the
   input is a convolution with the flipped kernel, and passes the ReLU before it on the way to
   memory.
-- *backward of a pooled convolution* (`pooled_kernels`), if it has enough channels: at most one
-  entry of a pool is not zero, so these are listed and the rest is left out. Channels are in the
-  lanes.
+- *backward of a pooled convolution* (`pooled_kernels`), if the rows of its kernel fill vectors: at
+  most one entry of a pool is not zero, so these are listed and the rest is left out. Columns and
+  channels are in the lanes.
 
 **Bits.** Every sum has one order, written down in the code, and every product in a sum is a fused
 multiply-add. The result depends neither on the CPU's vector length, nor on addresses, nor on

@@ -195,24 +195,22 @@ def write_network(module: Any, memory: Plan, vectors: int) -> None:
         stage, here = memory.stages[number], memory.places[number]
         if stage.bias:
             linear_kernels.write_biases(kernel(f"biases{number}"), memory, number)
+        before = memory.places[number - 1] if number else None
+        relu = number > 0 and memory.stages[number - 1].relu
         if isinstance(stage, Linear):
-            if number:  # the first stage's samples are as they were gathered
+            if before:  # the first stage's samples are as they were gathered
                 linear_kernels.write_samples(kernel(f"samples{number}"), stage, here)
             linear_kernels.write_weights(kernel(f"weights{number}"), stage, here)
-        elif here.pooled is None:
-            convolution_kernels.write_weights(kernel(f"weights{number}", stage), stage, here)
-        if number == 0:
-            continue
-        before, relu = memory.places[number - 1], memory.stages[number - 1].relu
-        if isinstance(stage, Linear):
-            linear_kernels.write_inputs(kernel(f"inputs{number}"), stage, here, before, relu)
-        elif here.pooled is not None:
-            k = kernel(f"pooled{number}")
-            pooled_kernels.write_backward(k, stage, here, before, relu)
+            if before:
+                linear_kernels.write_inputs(kernel(f"inputs{number}"), stage, here, before, relu)
+        elif here.pooled:
+            pooled_kernels.write_backward(kernel(f"pooled{number}"), stage, here, before, relu)
         else:
-            convolution_kernels.write_spread(kernel(f"spread{number}", stage), stage, here)
-            k = kernel(f"inputs{number}", stage)
-            convolution_kernels.write_inputs(k, stage, here, before, relu)
+            convolution_kernels.write_weights(kernel(f"weights{number}", stage), stage, here)
+            if before:
+                convolution_kernels.write_spread(kernel(f"spread{number}", stage), stage, here)
+                k = kernel(f"inputs{number}", stage)
+                convolution_kernels.write_inputs(k, stage, here, before, relu)
     _write_whole(module, _GRADIENT, names, memory.classes)
 
 

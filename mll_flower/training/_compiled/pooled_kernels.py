@@ -4,14 +4,17 @@ A pool hands its gradient to one entry of its window, and a ReLU stops much of t
 in four of the entries before a pool of 2x2 are zero. So the entries that are not zero are listed,
 image by image, and each is multiplied with all that it touches. Samples cannot be in the lanes
 then, since each has its maxima elsewhere; channels are, and images lie as [row][column][channel].
+A row of a kernel is then a run of numbers without gaps, of as many as columns times channels.
 
-This takes about half the time of the dense way (`convolution_kernels`) if the channels fill
-vectors well. The sizes alone decide (`workspace.few_are_not_zero`), because the two ways differ in
-the last bits.
+This takes about half the time of the dense way (`convolution_kernels`) if such runs fill vectors
+well. The sizes alone decide (`workspace.few_are_not_zero`), because the two ways differ in the last
+bits.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -24,19 +27,25 @@ from mll_flower.training._compiled.workspace import Places, whole_vectors
 
 
 def write_backward(
-    k: StepKernel, stage: Convolution, here: Places, before: Places, relu: bool
+    k: StepKernel, stage: Convolution, here: Places, before: Places | None, relu: bool
 ) -> None:
-    """Compute the gradients of the weights and of the inputs, one group after another."""
+    """Compute the gradients of the weights and of the inputs, one group after another.
+
+    Without a stage before this one nobody needs the gradient with respect to the inputs.
+    """
     kernel = _Pooled(k, stage, here)
     kernel.clear_weight_sums()
-    kernel.make_table()
+    if before:
+        kernel.make_table()
     with k.loop(k.groups) as group:
         kernel.sort_by_image(group)
         kernel.turn_inputs(group)
         with k.loop(LANES) as image:
             kernel.add_to_weight_sums(image)
-            kernel.compute_input_gradient(image)
-        kernel.turn_input_gradient(group, before, relu)
+            if before:
+                kernel.compute_input_gradient(image)
+        if before:
+            kernel.turn_input_gradient(group, before, relu)
     kernel.write_weight_sums()
     k.done()
 
@@ -49,8 +58,8 @@ class _Pooled:
         assert here.maxima is not None
         self.k, self.stage, self.here, self.at = k, stage, here, here.pooled
         self.maxima = here.maxima
-        self.channels = whole_vectors(stage.channels)  # of an image
-        self.columns = stage.width + 2 * stage.padding
+        self.row_of_image = (stage.width + 2 * stage.padding) * stage.channels
+        self.row_of_taps = whole_vectors(stage.kernel * stage.channels)
         self.outputs = stage.outputs * stage.out_height * stage.out_width
         # Sums that are computed side by side.
         self.most = k.sums + k.sums // 4
@@ -72,7 +81,7 @@ class _Pooled:
                 for number in range(1, pool * pool):
                     i, j = divmod(number, pool)
                     here = b.icmp_signed("==", place, k.constant(number, INTS))
-                    far = (i * self.columns + j) * self.channels
+                    far = i * self.row_of_image + j * self.stage.channels
                     image = b.select(here, k.constant(far, INTS), image)
                     far = i * row_in_table + j * self.stage.channels
                     table = b.select(here, k.constant(far, INTS), table)
@@ -87,23 +96,28 @@ class _Pooled:
                     k.store(vector, k.at(into, image, start))
 
     def turn_inputs(self, group: Index) -> None:
-        """Lay out the inputs image by image, with the channels side by side."""
-        k, stage = self.k, self.stage
-        with k.loop(stage.height) as row, k.loop(stage.width) as column:
-            down, across = row + stage.padding, column + stage.padding
-            for start in range(0, stage.channels, LANES):
+        """Lay out the inputs image by image, with the channels side by side.
+
+        What fills up the last vector of a row is zero, and is written over by the next row.
+        """
+        k, padding = self.k, self.stage.padding
+        with k.loop(self.stage.height) as row:
+            for column, entries in self._vectors_of_a_row():
+                down, across = row + padding, column + padding
                 rows = [
-                    k.load(k.at(self.here.inputs, group, channel, down, across, 0))
-                    for channel in range(start, min(stage.channels, start + LANES))
+                    k.load(k.at(self.here.inputs, group, channel, down, across + right, 0))
+                    for right, channel in entries
                 ]
                 rows += [k.constant(0.0)] * (LANES - len(rows))
+                right, channel = entries[0]
                 for image, vector in enumerate(k.transpose(rows)):
-                    k.store(vector, k.at(self.at.images, image, down, across, start))
+                    place = (image, down, across + right, channel)
+                    k.store(vector, k.at(self.at.images, *place))
 
     def clear_weight_sums(self) -> None:
         """Begin the sums of the weights' gradient."""
         k = self.k
-        size = self.stage.outputs * self.stage.kernel**2 * self.channels
+        size = self.stage.outputs * self.stage.kernel * self.row_of_taps
         with k.loop(size, step=LANES) as i:
             k.store(k.constant(0.0), k.at(self.at.weight_sums, 0, i))
 
@@ -111,17 +125,14 @@ class _Pooled:
         """Add an image's part: each gradient times the inputs that its kernel covered."""
         k, stage = self.k, self.stage
         positions = stage.out_height * stage.out_width
-        row_of_image = self.columns * self.channels
         taps = [
-            (kh, start)
-            for kh in range(stage.kernel)
-            for start in range(0, stage.kernel * self.channels, LANES)
+            (kh, start) for kh in range(stage.kernel) for start in range(0, self.row_of_taps, LANES)
         ]
         with k.loop(stage.outputs) as o:
             count = k.variable(LONG(0))
             with k.loop(stage.out_height) as row, k.loop(stage.out_width) as column:
                 place = o * positions + row * stage.out_width + column
-                corner = (row * row_of_image + column * self.channels) * stage.pool
+                corner = (row * self.row_of_image + column * stage.channels) * stage.pool
                 self._note(count, image, place, self.at.image_places, k.number(corner))
             for some in _parts(taps, self.most):
                 sums = {
@@ -132,7 +143,7 @@ class _Pooled:
                     slope = k.load_spread(k.at(self.at.listed_gradients, entry))
                     covered = k.shift(k.at(self.at.images, image, 0, 0, 0), self._listed(entry))
                     for (kh, start), total in sums.items():
-                        x = k.load(k.shift(covered, kh * row_of_image + start))
+                        x = k.load(k.shift(covered, kh * self.row_of_image + start))
                         total.set(k.fma(slope, x, total.get()))
                 for tap, total in sums.items():
                     k.store(total.get(), k.at(self.at.weight_sums, o, self._tap(*tap)))
@@ -143,7 +154,7 @@ class _Pooled:
         into = k.gradient(self.here.weights, 1)
         with k.loop(stage.outputs) as o, k.loop(stage.channels) as c, k.loop(stage.kernel) as kh:
             for kw in range(stage.kernel):
-                tap = (kh * stage.kernel + kw) * self.channels + c
+                tap = kh * self.row_of_taps + kw * stage.channels + c
                 total = k.load(k.at(self.at.weight_sums, o, tap), FLOAT)
                 weight = (o * stage.channels + c) * stage.kernel**2 + kh * stage.kernel + kw
                 k.store(total, k.at(into, weight))
@@ -198,20 +209,36 @@ class _Pooled:
 
     def turn_input_gradient(self, group: Index, before: Places, relu: bool) -> None:
         """Turn the inputs' gradient back to lanes, past the ReLU that made the inputs."""
-        k, stage = self.k, self.stage
-        with k.loop(stage.height) as row, k.loop(stage.width) as column:
-            down, across = row + stage.padding, column + stage.padding
-            for start in range(0, stage.channels, LANES):
+        k, padding = self.k, self.stage.padding
+        with k.loop(self.stage.height) as row:
+            for column, entries in self._vectors_of_a_row():
+                right, channel = entries[0]
+                first = (row + padding, column + (padding + right), channel)
                 rows = [
-                    k.load(k.at(self.at.input_gradients, image, down, across, start))
-                    for image in range(LANES)
+                    k.load(k.at(self.at.input_gradients, image, *first)) for image in range(LANES)
                 ]
-                count = min(LANES, stage.channels - start)
-                for number, value in enumerate(k.transpose(rows)[:count]):
-                    place = (group, start + number, row, column, 0)
+                for (right, channel), value in zip(entries, k.transpose(rows), strict=False):
+                    place = (group, channel, row, column + right, 0)
                     if relu:
                         value = k.where_positive(k.load(k.at(before.output, *place)), value)
                     k.store(value, k.at(before.gradient, *place))
+
+    def _vectors_of_a_row(self) -> Iterator[tuple[Index, list[tuple[int, int]]]]:
+        """Emit a loop over a row of an image; yield each vector of it.
+
+        A vector is a column and its entries, each a number of columns to the right and a channel.
+        Vectors and columns begin together every few columns, and the loop goes by these.
+        Use it in a ``for`` statement without ``break``.
+        """
+        channels, width = self.stage.channels, self.stage.width
+        together = math.lcm(channels, LANES) // channels
+        whole = width // together * together
+        if whole:
+            with self.k.loop(whole, step=together) as column:
+                for entries in _vectors(together, channels):
+                    yield column, entries
+        for entries in _vectors(width - whole, channels):
+            yield Index(constant=whole), entries
 
     def _note(
         self,
@@ -246,7 +273,7 @@ class _Pooled:
         return Index(((place, 1),))
 
     def _tap(self, kh: int, start: int) -> int:
-        return kh * self.stage.kernel * self.channels + start
+        return kh * self.row_of_taps + start
 
     def _first_lanes(self, vector: Any, count: int) -> Any:
         """Return a vector with zeros after the first lanes."""
@@ -261,3 +288,9 @@ def _parts(items: list[tuple[int, int]], most: int) -> list[list[tuple[int, int]
     number = -(-len(items) // most)
     bounds = [len(items) * part // number for part in range(number + 1)]
     return [items[a:b] for a, b in pairwise(bounds)]
+
+
+def _vectors(columns: int, channels: int) -> list[list[tuple[int, int]]]:
+    """Return columns and channels of the numbers in each vector of some columns."""
+    entries = [divmod(number, channels) for number in range(columns * channels)]
+    return [entries[start : start + LANES] for start in range(0, len(entries), LANES)]
