@@ -25,6 +25,7 @@ from mll_flower.algorithm.network import HubNetwork
 from mll_flower.algorithm.schedule import Round, check_periods, rounds
 from mll_flower.models.subnetwork_average import ABSENT_RULES, AbsentRule
 from mll_flower.presets import PRESETS, check_not_overridden, presets_help
+from mll_flower.tasks.augmentation import known_augmentations
 from mll_flower.tasks.data import known_datasets, npz_path, own_folder, parse_dataset
 from mll_flower.tasks.metrics import check_name, known_losses, known_metrics
 from mll_flower.tasks.models import known_models
@@ -118,6 +119,11 @@ class RunConfig:
         "auto",
         "What the test measures: auto (accuracy, or mse if the targets are floating-point "
         "numbers), accuracy, mse, rmse, mae, r2, module:function or file.py:function.",
+    )
+    augment: str = _key(
+        "none",
+        "Random changes to the examples of each step: none, crop-flip (images moved by up to four "
+        "pixels and mirrored left to right), module:function or file.py:function.",
     )
     code_dir: str = _key(
         "",
@@ -323,6 +329,7 @@ class RunConfig:
         check_name("model", self.model, known)
         check_name("loss", self.loss, known_losses())
         check_name("metric", self.metric, known_metrics())
+        check_name("augment", self.augment, known_augmentations())
         if self.evaluate_every % self.tau:
             raise ValueError(
                 f"evaluate-every={self.evaluate_every} is not a multiple of tau={self.tau}: hubs "
@@ -414,6 +421,7 @@ class RunConfig:
     def _own(self) -> dict[str, str]:
         """Return those values that name something of the user's own, by their keys."""
         named = {"model": self.model, "loss": self.loss, "metric": self.metric}
+        named["augment"] = self.augment
         own = {key: value for key, value in named.items() if is_reference(value)}
         if parse_dataset(self.dataset) not in known_datasets():
             own["dataset"] = self.dataset
@@ -423,7 +431,7 @@ class RunConfig:
 
     @property
     def own_work(self) -> bool:
-        """Whether the run uses a model, data, a loss, a metric or a partition of the user's own."""
+        """Whether the run uses a model, data or anything else of the user's own."""
         return bool(self._own())
 
     def at_node(self, node: Mapping[str, Any]) -> RunConfig:

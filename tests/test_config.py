@@ -78,6 +78,8 @@ BAD = [
     ("model", "module:not a name", "use logistic, mlp, cnn, resnet18, module:function"),
     ("loss", "hinge", "use auto, cross-entropy, mse"),
     ("metric", "f1", "use auto, accuracy, mse"),
+    ("augment", "rotate", "use none, crop-flip, module:function"),
+    ("augment", "no/such/file.py:turn", "starts at code-dir"),
     ("classes", -1, "at least 0"),
     ("classes", 3, "is for data of your own"),
     ("code-dir", "/no/such/folder", "give a folder"),

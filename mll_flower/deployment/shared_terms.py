@@ -18,8 +18,9 @@ from mll_flower.deployment.network_entries import NetworkFile, Value
 from mll_flower.models.layout import Layout
 
 _SHARED = {
-    "dataset", "model", "loss", "optimiser", "engine", "batch-size", "learning-rate",
-    "lr-milestones", "lr-factor", "momentum", "weight-decay", "weights", "partition", "seed",
+    "dataset", "model", "loss", "augment", "optimiser", "engine", "batch-size",
+    "learning-rate", "lr-milestones", "lr-factor", "momentum", "weight-decay", "weights",
+    "partition", "seed",
 }  # fmt: skip
 """Settings of a run that must be the same everywhere."""
 

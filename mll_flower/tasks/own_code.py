@@ -20,7 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-OWN_KEYS = ("model", "dataset", "loss", "metric", "partition")
+OWN_KEYS = ("model", "dataset", "augment", "loss", "metric", "partition")
 """Keys of the run config that may name something of the user's own."""
 
 _DOTTED = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*"

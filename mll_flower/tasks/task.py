@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from mll_flower.tasks.augmentation import CROP_FLIP, NONE, Augment, CropFlip
 from mll_flower.tasks.data import Dataset, load_dataset
 from mll_flower.tasks.metrics import (
     AUTO,
@@ -45,6 +46,8 @@ class Task:
         The run seed, which decides the model's initial values.
     loss_name, metric : str
         As the keys ``loss`` and ``metric`` of the run config.
+    augment : str
+        As the key of the run config.
     code_dir : str
         The folder in which functions of the user's are looked for.
     """
@@ -54,6 +57,7 @@ class Task:
     seed: int
     loss_name: str = field(default=AUTO, kw_only=True)
     metric: str = field(default=AUTO, kw_only=True)
+    augment: str = field(default=NONE, kw_only=True)
     code_dir: str = field(default="", kw_only=True)
 
     @classmethod
@@ -66,10 +70,11 @@ class Task:
         seed: int = 0,
         loss: str = AUTO,
         metric: str = AUTO,
+        augment: str = NONE,
         code_dir: str = "",
         classes: int = 0,
     ) -> Task:
-        """Load the data set of a task, and check that model, loss and metric fit it.
+        """Load the data set of a task, and check that everything else fits it.
 
         ``logistic`` gets pixels in [0, 1] as in the paper, whose step size of 0.2 is too large for
         normalised pixels; the other models get normalised ones.
@@ -82,7 +87,7 @@ class Task:
             As in `build_model`, or a function of the user's.
         seed : int
             The run seed.
-        loss, metric : str
+        loss, metric, augment : str
             As the keys of the run config.
 
         Returns
@@ -97,11 +102,13 @@ class Task:
                 f"dataset {dataset!r} gives whole numbers as examples, which model={model!r} "
                 "cannot take: give floating-point numbers, or a model of your own"
             )
-        task = cls(data, model, seed, loss_name=loss, metric=metric, code_dir=code_dir)
-        # If the model, loss or metric does not fit the data, fail here and not in a worker.
+        names = {"loss_name": loss, "metric": metric, "augment": augment, "code_dir": code_dir}
+        task = cls(data, model, seed, **names)
+        # If something does not fit the data, fail here and not in a worker.
         task.new_model()
         task._loss  # noqa: B018
         task.new_measure()
+        task.new_augmentation()
         return task
 
     def new_model(self) -> nn.Module:
@@ -111,6 +118,19 @@ class Task:
             example = torch.from_numpy(data.x_train[:2])
             return build_own_model(self.model, self.code_dir, example, data.outputs, self.seed)
         return build_model(self.model, data.input_shape, data.outputs, self.seed, data.regression)
+
+    def new_augmentation(self) -> Augment | None:
+        """Return what changes the examples of a batch before a step; None if nothing does."""
+        if self.augment == NONE:
+            return None
+        if self.model == "logistic":
+            raise ValueError(
+                f"augment={self.augment!r}: model 'logistic' has a trainer of its own, without "
+                "augmentation; use another model"
+            )
+        if self.augment == CROP_FLIP:
+            return CropFlip(self.data.input_shape)
+        return find("augment", self.augment, self.code_dir)
 
     def loss(self, output: Tensor, y: Tensor) -> Tensor:
         """Return the mean loss of a batch.

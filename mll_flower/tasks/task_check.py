@@ -1,4 +1,4 @@
-"""Try a task once before a run: model, loss and metric on one batch, with errors that name them.
+"""Try a task once before a run: each of its parts on one batch, with errors that name them.
 
 For tasks with parts of the user's own: their mistakes shall be found before anything starts, not
 in the middle of a run or in some worker's log.
@@ -23,7 +23,7 @@ def check_task(task: Task, batch_size: int, device: torch.device = _CPU) -> None
     Parameters
     ----------
     task : Task
-        Data, model, loss and metric.
+        Data, augmentation, model, loss and metric.
     batch_size : int
         Rows of the batch.
     device : torch.device
@@ -38,7 +38,8 @@ def check_task(task: Task, batch_size: int, device: torch.device = _CPU) -> None
     x, y = task.tensors()
     rows = torch.arange(batch_size) % len(x)
     with torch.random.fork_rng(devices=[]):
-        _check_loss(task, module, x[rows].to(device), y[rows].to(device))
+        examples = _check_augmentation(task, x[rows])
+        _check_loss(task, module, examples.to(device), y[rows].to(device))
         _check_metric(task, module, device)
 
 
@@ -61,6 +62,25 @@ def _check_model(task: Task) -> nn.Module:
                     "be random only through torch, numpy.random or random, which are seeded"
                 )
     return first
+
+
+def _check_augmentation(task: Task, x: Tensor) -> Tensor:
+    """Return the augmented batch; the data themselves must stay as they are."""
+    augment = task.new_augmentation()
+    if augment is None:
+        return x
+    with named_errors("augment", task.augment, f"on a batch of {_described(x)}"):
+        augmented = augment(x.clone())
+    if (
+        not isinstance(augmented, Tensor)
+        or augmented.shape != x.shape
+        or augmented.dtype != x.dtype
+    ):
+        raise ValueError(
+            f"augment={task.augment!r} gives {_described(augmented)} for a batch of "
+            f"{_described(x)}: shape and dtype must stay"
+        )
+    return augmented
 
 
 def _check_loss(task: Task, module: nn.Module, x: Tensor, y: Tensor) -> None:

@@ -31,7 +31,7 @@ __all__ = [
     "where_possible",
 ]
 
-_TaskValues = tuple[str, str, str, str, str, str, int]
+_TaskValues = tuple[str, str, str, str, str, str, str, int]
 
 
 # Cached, because every message needs it, and to look at the hub of each of 10,000 workers takes a
@@ -53,6 +53,7 @@ def run_engine(config: RunConfig, hub_of: tuple[int, ...] | None = None) -> Engi
         config.model,
         config.loss,
         config.metric,
+        config.augment,
         config.code_dir,
         config.classes,
     )
@@ -181,6 +182,7 @@ def _task(
     model: str,
     loss: str,
     metric: str,
+    augment: str,
     code_dir: str,
     classes: int,
 ) -> Task:
@@ -191,6 +193,7 @@ def _task(
         model=model,
         loss=loss,
         metric=metric,
+        augment=augment,
         code_dir=code_dir,
         classes=classes,
     )

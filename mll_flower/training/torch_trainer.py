@@ -36,6 +36,7 @@ from mll_flower.training.process import CPU
 from mll_flower.training.trainer import Pace, Trainer
 
 if TYPE_CHECKING:
+    from mll_flower.tasks.augmentation import Augment
     from mll_flower.tasks.task import Task
 
 
@@ -83,6 +84,8 @@ class Autograd:
         Whether to give the module batches in that memory format.
     device : torch.device
         Where the module is; batches are sent there.
+    augment : callable, optional
+        Changes the examples of a batch at random.
     """
 
     def __init__(
@@ -94,14 +97,19 @@ class Autograd:
         y: Tensor,
         channels_last: bool,
         device: torch.device = CPU,
+        augment: Augment | None = None,
     ) -> None:
         self._module, self._loss, self._parameters = module, loss, parameters
+        self._augment = augment
         self._x, self._y, self._channels_last, self._device = x, y, channels_last, device
         self.trained = [parameter.detach() for parameter in parameters]  # the same memory
 
     def __call__(self, rows: Tensor) -> tuple[float, Sequence[Tensor | None]]:
         """Return the loss and its gradients; see `GradientSource`."""
-        x = self._x.index_select(0, rows).to(self._device)
+        x = self._x.index_select(0, rows)
+        if self._augment:
+            x = self._augment(x)
+        x = x.to(self._device)
         if self._channels_last:
             x = to_channels_last(x)
         loss = self._loss(self._module(x), self._y.index_select(0, rows).to(self._device))
@@ -127,17 +135,19 @@ class TorchTrainer(Trainer):
         engine: GradientEngine = "autograd",
         device: torch.device = CPU,
     ) -> None:
-        x, y = task.tensors()
+        (x, y), augment = task.tensors(), task.new_augmentation()
         self._device = device
         self.module = task.new_model().to(device)
         self._bind(layout)
         self._gradients: GradientSource
         if engine == "compiled":
             (row,) = self._row.values()
-            self._gradients = CompiledGradients(self.module, row, x, y, batch_size)
+            self._gradients = CompiledGradients(self.module, row, x, y, batch_size, augment)
         else:
             last = device.type == "cpu" and channels_last_pays(self.module, x[0], batch_size)
-            self._gradients = Autograd(self.module, task.loss, self._parameters, x, y, last, device)
+            self._gradients = Autograd(
+                self.module, task.loss, self._parameters, x, y, last, device, augment
+            )
         trained = self._gradients.trained
         self._optimiser = OPTIMISERS[optimiser](trained, momentum, weight_decay)
 

@@ -1,4 +1,4 @@
-"""Runs with a user's model, data, loss, metric and partition: same bits however they are hosted."""
+"""Runs with everything of a user's own: same bits however they are hosted."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from tests.support.simulated import Results, config_of, play
 OWN: dict[str, Any] = {
     "model": "mine.py:Awkward",
     "dataset": "mine.py:classes",
+    "augment": "mine.py:noisy",
     "loss": "mine.py:smooth",
     "metric": "mine.py:share_right",
     "partition": "mine.py:unequal",
@@ -128,7 +129,8 @@ def test_whole_numbers_a_target_per_token_and_an_output_that_is_a_dict(folder: P
     names = {"model": "Tokens", "dataset": "sequences", "loss": "token_loss"}
     names["metric"] = "tokens_right"
     own = {key: f"mine.py:{name}" for key, name in names.items()}
-    results = run(folder, "tokens", **own, partition="iid", learning_rate=0.1, slots=80)
+    own |= {"augment": "none", "partition": "iid"}
+    results = run(folder, "tokens", **own, learning_rate=0.1, slots=80)
     assert results.report["summary"]["tokens_right"] > 0.9
 
 

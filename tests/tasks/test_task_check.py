@@ -41,7 +41,7 @@ def load(tmp_path: Path) -> Load:
         {"model": "@lazy"},
         {"dataset": "@numbers"},
         {"dataset": "@numbers", "loss": "huber", "metric": "r2"},
-        {"model": "mlp"},
+        {"model": "mlp", "augment": "@noisy"},
     ],
     ids=str,
 )
@@ -59,7 +59,7 @@ def test_other_seeds_give_other_models(load: Load) -> None:
     assert not torch.equal(task.new_model()[0].weight, other.new_model()[0].weight)
 
 
-MODEL, LOSS = {"model": "@f"}, {"loss": "@f"}
+MODEL, LOSS, AUGMENT = {"model": "@f"}, {"loss": "@f"}, {"augment": "@f"}
 
 
 @pytest.mark.parametrize(
@@ -105,6 +105,18 @@ MODEL, LOSS = {"model": "@f"}, {"loss": "@f"}
             {"dataset": "@numbers", "loss": "torch.nn.functional:mse_loss"},
             r"loss='torch.nn.functional:mse_loss' on .* raised UserWarning: Using a target size",
         ),
+        (
+            "def f(x): return x[:, :5]",
+            AUGMENT,
+            r"augment='mine.py:f' gives shape \(8, 5\) .* must stay",
+        ),
+        (
+            "def f(x): return x.double()",
+            AUGMENT,
+            r"gives shape \(8, 6\) \(float64\) for a batch of",
+        ),
+        ("def f(x): pass", AUGMENT, "gives a NoneType"),
+        ("def f(x): return x.turn()", AUGMENT, r"augment='mine.py:f' on .* raised AttributeError"),
         ("def f(a, b): return {}", {"metric": "@f"}, "metric='mine.py:f' on .* raised TypeError"),
         (
             "",

@@ -18,6 +18,7 @@ from mll_flower.native.machine_code import why_unavailable
 from mll_flower.training._compiled.stages import Unsupported, read_stack
 
 if TYPE_CHECKING:
+    from mll_flower.tasks.augmentation import Augment
     from mll_flower.tasks.task import Task
 
 
@@ -52,14 +53,25 @@ class CompiledGradients:
         The training data and their labels.
     batch_size : int
         Rows of a batch.
+    augment : callable, optional
+        Changes the examples of a batch at random.
     """
 
     def __init__(
-        self, module: nn.Module, model: Tensor, x: Tensor, y: Tensor, batch_size: int
+        self,
+        module: nn.Module,
+        model: Tensor,
+        x: Tensor,
+        y: Tensor,
+        batch_size: int,
+        augment: Augment | None = None,
     ) -> None:
         # Here, because without llvmlite there is only autograd, and that must work.
         from mll_flower.training._compiled.network import CompiledNetwork
 
+        self._batches = AugmentedBatches(x, y, batch_size, augment) if augment else None
+        if self._batches:
+            x, y = self._batches.x, self._batches.y
         data: NDArray[np.float32] = np.ascontiguousarray(x.numpy())
         labels: NDArray[np.int64] = np.ascontiguousarray(y.numpy())
         stages = read_stack(module, data.shape[1:])
@@ -69,4 +81,36 @@ class CompiledGradients:
 
     def __call__(self, rows: Tensor) -> tuple[float, Sequence[Tensor]]:
         """Return the loss on these rows of the data, and its gradient."""
+        if self._batches:
+            rows = self._batches.fill(rows)
         return self._network(rows.numpy()), self._gradients
+
+
+class AugmentedBatches:
+    """One batch at a time, in memory that the machine code reads as if it were all of the data.
+
+    Parameters
+    ----------
+    x, y : Tensor
+        The training data and their labels.
+    batch_size : int
+        Rows of a batch.
+    augment : callable
+        Changes the examples of a batch at random.
+
+    Attributes
+    ----------
+    x, y : Tensor
+        The batch.
+    """
+
+    def __init__(self, x: Tensor, y: Tensor, batch_size: int, augment: Augment) -> None:
+        self._all_x, self._all_y, self._augment = x, y, augment
+        self.x, self.y = x.new_empty(batch_size, *x.shape[1:]), y.new_zeros(batch_size)
+        self._rows = torch.arange(batch_size)
+
+    def fill(self, rows: Tensor) -> Tensor:
+        """Take these rows of the data; return where they are in the batch."""
+        self.x.copy_(self._augment(self._all_x.index_select(0, rows)))
+        torch.index_select(self._all_y, 0, rows, out=self.y)
+        return self._rows
