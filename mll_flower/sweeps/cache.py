@@ -7,7 +7,6 @@ import json
 import re
 from pathlib import Path
 
-from mll_flower.algorithm.corrections import SETTINGS
 from mll_flower.config import RunConfig
 from mll_flower.results import files
 from mll_flower.sweeps.named_files import digests
@@ -20,18 +19,18 @@ Raise it when a change alters the numbers: runs of other versions are then not u
 
 # Keys that decide where and how patiently a run executes, but none of its numbers.
 _IRRELEVANT = {
-    "output",
-    "data-dir",
-    "reply-timeout",
-    "node-timeout",
-    "checkpoint-every",
-    "resume",
-    "pool",
+    "output", "data-dir", "reply-timeout", "node-timeout", "checkpoint-every", "resume", "pool",
     "preset",
-}
+}  # fmt: skip
 
-# Keys that came later: with their defaults, the numbers are those of runs from before them.
-_LATER = {"classes", "loss", "metric", "code-dir", "optimiser", "clock", "device", *SETTINGS}
+# Keys that count whatever their value. All others came later: with their defaults, the numbers are
+# those of runs from before them.
+_FIRST = {
+    "hubs", "workers-per-hub", "graph", "mixing", "tau", "q", "slots", "wait-for-all", "rates",
+    "weights", "dataset", "partition", "model", "batch-size", "learning-rate", "lr-milestones",
+    "lr-factor", "momentum", "weight-decay", "engine", "evaluate-every", "evaluate-limit", "absent",
+    "seed", "tensorboard",
+}  # fmt: skip
 
 
 def run_key(config: RunConfig) -> str:
@@ -44,7 +43,7 @@ def run_key(config: RunConfig) -> str:
     values = {
         key: value
         for key, value in config.to_run_config().items()
-        if key not in _IRRELEVANT and not (key in _LATER and value == defaults[key])
+        if key not in _IRRELEVANT and (key in _FIRST or value != defaults[key])
     }
     if contents := digests(config):
         values["files"] = json.dumps(contents, sort_keys=True)
