@@ -63,6 +63,20 @@ def colours() -> nn.Module:
     )
 
 
+class Written(nn.Module):
+    """A class with a ``forward``, as tutorials write it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 5)
+        self.pool = nn.MaxPool2d(2)
+        self.hidden, self.out = nn.Linear(4 * 3 * 4, 9), nn.Linear(9, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.pool(functional.relu(self.conv(x)))
+        return self.out(torch.relu(self.hidden(x.view(-1, 48))))
+
+
 def rows_of_numbers() -> nn.Module:
     return nn.Sequential(nn.Linear(5, 3), nn.ReLU(), nn.Linear(3, 40), nn.Linear(40, 2))
 
@@ -72,6 +86,7 @@ CASES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], int]] = {
     "odd": (odd, (3, 9, 9), 3),
     "few channels": (few_channels, (1, 11, 10), 4),
     "colours": (colours, (3, 16, 20), 10),
+    "written": (Written, (3, 10, 12), 5),
     "numbers": (rows_of_numbers, (5,), 2),
 }
 

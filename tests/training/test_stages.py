@@ -7,9 +7,11 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 
 from mll_flower.tasks.models import build_model
-from mll_flower.training._compiled.stages import Convolution, Linear, Unsupported, read_stack
+from mll_flower.training._compiled.layers import Unsupported, check_output
+from mll_flower.training._compiled.stages import Convolution, Linear, read_stack
 
 
 def test_the_stages_of_the_papers_cnn() -> None:
@@ -28,8 +30,199 @@ def test_pool_and_relu_in_either_order_are_one_stage() -> None:
     assert read_stack(one, (1, 6, 6)) == read_stack(other, (1, 6, 6))
 
 
+class Net(nn.Module):
+    """A network as tutorials write it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, 6, 5)
+        self.pool = nn.MaxPool2d(2, 2)
+        self.conv2 = nn.Conv2d(6, 16, 5)
+        self.fc1 = nn.Linear(16 * 5 * 5, 12)
+        self.fc2 = nn.Linear(12, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.pool(functional.relu(self.conv1(x)))
+        x = self.pool(functional.relu(self.conv2(x)))
+        return self.fc2(functional.relu(self.fc1(self.flat(x))))
+
+    def flat(self, x: torch.Tensor) -> torch.Tensor:
+        return x.view(-1, 16 * 5 * 5)
+
+
+class Functions(Net):
+    """The same by functions and methods."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = functional.max_pool2d(torch.relu(self.conv1(x)), 2)
+        x = functional.max_pool2d(self.conv2(x).relu_(), kernel_size=(2, 2), stride=2)
+        return self.fc2(functional.relu(self.fc1(self.flat(x)), inplace=True))
+
+
+class BySize(Functions):
+    def flat(self, x: torch.Tensor) -> torch.Tensor:
+        return x.view(x.size(0), -1)
+
+
+class ByShape(Functions):
+    def flat(self, x: torch.Tensor) -> torch.Tensor:
+        return x.reshape((x.shape[0], 400))
+
+
+class Flattened(Functions):
+    def flat(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.flatten(x, 1)
+
+
+class Parts(nn.Module):
+    """The same in parts, one of which is a list that a loop goes through."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        pool = nn.MaxPool2d(2)
+        self.features = nn.Sequential(
+            nn.Sequential(nn.Conv2d(3, 6, 5), nn.ReLU(), pool),
+            nn.Sequential(nn.Conv2d(6, 16, 5), nn.ReLU(), pool),
+        )
+        self.head = nn.ModuleList([nn.Linear(400, 12), nn.ReLU(), nn.Identity(), nn.Linear(12, 10)])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.features(x).flatten(start_dim=1)
+        for layer in self.head:
+            x = layer(x)
+        return x
+
+
 class OwnSequential(nn.Sequential):
-    """May do anything in its ``forward``."""
+    pass
+
+
+def own_sequential() -> nn.Module:
+    net = Net()
+    first = (net.conv1, nn.ReLU(), nn.MaxPool2d(2), net.conv2, nn.ReLU(), nn.MaxPool2d(2))
+    return OwnSequential(*first, nn.Flatten(), net.fc1, nn.ReLU(), net.fc2)
+
+
+@pytest.mark.parametrize(
+    "make", [Net, Functions, BySize, ByShape, Flattened, Parts, own_sequential]
+)
+def test_a_network_may_be_written_in_any_way(make: Callable[[], nn.Module]) -> None:
+    module = make()
+    module.eval()
+    assert read_stack(module, (3, 32, 32)) == (
+        Convolution(3, 32, 32, 6, 5, 0, True, 2, True),
+        Convolution(6, 14, 14, 16, 5, 0, True, 2, True),
+        Linear(400, 12, True, True),
+        Linear(12, 10, True),
+    )
+    assert not any(part.training for part in module.modules())
+
+
+class Residual(Net):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.pool(self.conv1(x))
+        return self.fc2(self.fc1(self.flat(self.pool(self.conv2(x)))) + 1)
+
+
+class Branching(Net):
+    def flat(self, x: torch.Tensor) -> torch.Tensor:
+        if len(self._modules) > 3:
+            return x.view(-1, 400)
+        return x
+
+
+class Modes(Net):
+    after = (torch.relu, lambda x: x)
+
+    def flat(self, x: torch.Tensor) -> torch.Tensor:
+        return self.after[self.training](x.view(-1, 400))
+
+
+class Guessing(Net):
+    """Plain as long as it is looked at."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.after = iter([torch.relu] * 4 + [torch.neg] * 9)
+
+    def flat(self, x: torch.Tensor) -> torch.Tensor:
+        return next(self.after)(x).view(-1, 400)
+
+
+class Noisy(Net):
+    def flat(self, x: torch.Tensor) -> torch.Tensor:
+        return functional.dropout(x.view(-1, 400), 0.5, self.training)
+
+
+class Reordered(Net):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1 = self._modules.pop("conv1")
+
+
+class Unused(Net):
+    def __init__(self) -> None:
+        super().__init__()
+        self.extra = nn.Linear(3, 3)
+
+
+class Twice(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.out = nn.Linear(3 * 32 * 32, 3 * 32 * 32), nn.Linear(3 * 32 * 32, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.out(self.layer(self.layer(x.flatten(1))))
+
+
+class TwoResults(Net):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = super().forward(x)
+        return y, y
+
+
+class TwoInputs(Net):
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) + y
+
+
+class Wide(Net):
+    def flat(self, x: torch.Tensor) -> torch.Tensor:
+        return x.view(-1, 200)
+
+
+class OwnBatch(Net):
+    def flat(self, x: torch.Tensor) -> torch.Tensor:
+        return x.view(3, -1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        (Residual, "operation 'add' of its forward"),
+        (Branching, "Branching.flat has a condition"),
+        (Modes, "differs between training and evaluation"),
+        (Noisy, "operation 'dropout' of its forward"),
+        (Reordered, "in the order of their definition"),
+        (Twice, "not used once each"),
+        (Unused, "in the order of their definition"),
+        (TwoResults, "returns something else than its last result"),
+        (TwoInputs, "operation 'add' of its forward"),
+        (Wide, "does not flatten all dimensions"),
+        (OwnBatch, "operation 'view' of its forward"),
+    ],
+)
+def test_a_forward_that_does_more_is_left_to_autograd(kind: type[nn.Module], reason: str) -> None:
+    with pytest.raises(Unsupported, match=reason):
+        read_stack(kind(), (3, 32, 32))
+
+
+def test_a_forward_is_tried() -> None:
+    check_output(Net(), (3, 32, 32))
+    guessing = Guessing()
+    read_stack(guessing, (3, 32, 32))
+    with pytest.raises(Unsupported, match="its output is not that of its layers"):
+        check_output(guessing, (3, 32, 32))
 
 
 def numbers(*layers: nn.Module) -> nn.Module:
@@ -88,8 +281,7 @@ def twice() -> nn.Module:
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
-        (lambda: nn.Linear(4, 2), "the model is a Linear"),
-        (lambda: OwnSequential(nn.Linear(4, 2)), "the model is a OwnSequential"),
+        (lambda: nn.Linear(4, 2), "Linear.forward uses the parameter 'weight' beside its layers"),
         (lambda: nn.Sequential(), "the last layer is not Linear"),
         (lambda: nn.Sequential(nn.Flatten()), "the last layer is not Linear"),
         (lambda: nn.Sequential(nn.Flatten(), nn.Linear(16, 2), nn.ReLU()), "the last layer"),

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from mll_flower.native.machine_code import why_unavailable
-from mll_flower.training._compiled.stages import Unsupported, read_stack
+from mll_flower.training._compiled.layers import Unsupported, check_output
+from mll_flower.training._compiled.stages import read_stack
 
 if TYPE_CHECKING:
     from mll_flower.tasks.augmentation import Augment
@@ -32,7 +33,9 @@ def why_not_compiled(task: Task) -> str | None:
     if x.dtype != np.float32 or y.dtype != np.int64 or y.shape != (len(x),):
         return f"its data are {x.dtype} with labels {y.dtype}{y.shape[1:]}, not float32 with int64"
     try:
-        stages = read_stack(task.new_model(), x.shape[1:])
+        module = task.new_model()
+        stages = read_stack(module, x.shape[1:])
+        check_output(module, x.shape[1:])
     except Unsupported as reason:
         return str(reason)
     if len(y) and not 0 <= y.min() <= y.max() < stages[-1].outputs:

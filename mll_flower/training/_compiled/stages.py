@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from mll_flower.training._compiled.layers import Layer, Unsupported, layers_of
+
 # Larger ones are unrolled into too much code.
 _LARGEST_KERNEL, _LARGEST_POOL = 11, 4
 
@@ -93,10 +95,6 @@ class Linear:
 Stage = Convolution | Linear
 
 
-class Unsupported(ValueError):
-    """A module that has no compiled gradients; the text says which part is in the way."""
-
-
 def read_stack(module: nn.Module, shape: tuple[int, ...]) -> tuple[Stage, ...]:
     """Return the stages of a module.
 
@@ -110,32 +108,39 @@ def read_stack(module: nn.Module, shape: tuple[int, ...]) -> tuple[Stage, ...]:
     Raises
     ------
     Unsupported
-        If the module is not a plain stack of layers.
+        If the module does not apply such layers one after another.
     """
-    if type(module) is not nn.Sequential:
-        raise Unsupported(f"the model is a {type(module).__name__}, not an nn.Sequential")
-    _check_plain("the model", module)
+    for name, part in module.named_modules():
+        _check_plain(f"layer {name!r}" if name else "the model", part)
     if any(True for _ in module.buffers()):
         raise Unsupported("the model has buffers")
+    _check_parameters(module)
+    layers = layers_of(module)
     stages: list[Stage] = []
-    for name, layer in module.named_children():
-        _check_plain(f"layer {name!r}", layer)
+    for layer in layers:
         try:
             shape = _add_layer(stages, layer, shape)
         except Unsupported as reason:
-            raise Unsupported(f"layer {name!r} ({type(layer).__name__}): {reason}") from None
+            kind = type(layer.module).__name__
+            raise Unsupported(f"layer {layer.name!r} ({kind}): {reason}") from None
     last = stages[-1] if stages else None
     if not isinstance(last, Linear) or last.relu:
         raise Unsupported("the last layer is not Linear")
-    _check_parameters(module)
+    used = [parameter for layer in layers for parameter in layer.module.parameters()]
+    if list(map(id, used)) != list(map(id, module.parameters())):
+        raise Unsupported("its layers are not used once each, in the order of their definition")
     return tuple(stages)
 
 
-def _add_layer(stages: list[Stage], layer: nn.Module, shape: tuple[int, ...]) -> tuple[int, ...]:
+def _add_layer(stages: list[Stage], applied: Layer, shape: tuple[int, ...]) -> tuple[int, ...]:
     """Add a layer to the stages; return the shape of its output."""
-    last = stages[-1] if stages else None
+    last, layer = stages[-1] if stages else None, applied.module
     if type(layer) is nn.Flatten:
-        if layer.start_dim != 1 or layer.end_dim != -1:
+        if (
+            layer.start_dim != 1
+            or layer.end_dim != -1
+            or applied.width not in (None, math.prod(shape))
+        ):
             raise Unsupported("it does not flatten all dimensions of an example")
         return (math.prod(shape),)
     if type(layer) is nn.Conv2d:
