@@ -20,6 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import torch
@@ -57,6 +58,24 @@ def three_convolutions() -> nn.Module:
     )
 
 
+class LeNet(nn.Module):
+    """Two 5x5 convolutions for colour images of 32x32 pixels, written as a class."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1, self.conv2 = nn.Conv2d(3, 6, 5), nn.Conv2d(6, 16, 5)
+        self.pool = nn.MaxPool2d(2)
+        self.hidden1, self.hidden2 = nn.Linear(16 * 25, 120), nn.Linear(120, 84)
+        self.out = nn.Linear(84, CLASSES)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return a score for each class."""
+        x = self.pool(torch.relu(self.conv1(x)))
+        x = self.pool(torch.relu(self.conv2(x)))
+        x = torch.relu(self.hidden1(torch.flatten(x, 1)))
+        return cast(torch.Tensor, self.out(torch.relu(self.hidden2(x))))
+
+
 def perceptron() -> nn.Module:
     """Two hidden layers for 784 numbers."""
     return nn.Sequential(
@@ -68,6 +87,7 @@ def perceptron() -> nn.Module:
 NETWORKS: dict[str, tuple[Callable[[], nn.Module] | None, tuple[int, ...]]] = {
     "the paper's CNN, 28x28": (None, (1, 28, 28)),
     "three 3x3 convolutions, 32x32x3": (three_convolutions, (3, 32, 32)),
+    "LeNet as a class, 32x32x3": (LeNet, (3, 32, 32)),
     "perceptron 784-200-200-10": (perceptron, (1, 28, 28)),
 }
 
