@@ -62,7 +62,7 @@ def test_paths_in_the_run_config_start_at_the_network_file(tmp_path: Path) -> No
     [
         ("tau = 3", "tau: `tau` of the network file sets it; remove it"),
         ("pool = 'hub'", "a SuperNode of a deployment is one worker"),
-        ("learning_rat = 3", "unknown key; the known ones are batch-size"),
+        ("learning_rat = 3", "unknown key; the known ones are augment, batch-size"),
         ("model = 'xl'", "model='xl' is not known"),
         ("momentum = 'x'", "momentum='x': give a number"),
         ("dataset = 'npz:none.npz'", "none.npz"),
