@@ -88,8 +88,10 @@ def test_a_node_that_does_not_answer_in_time_is_late(nodes: Nodes) -> None:
 
 def test_waiting_ends_when_enough_nodes_are_connected(nodes: Nodes) -> None:
     assert wait_for_nodes(nodes.grid, 3, timeout=0.0) == sorted(nodes.ids)
-    threading.Timer(0.3, nodes.add).start()
+    later = threading.Timer(0.3, nodes.add)
+    later.start()
     assert len(wait_for_nodes(nodes.grid, 4, timeout=60.0)) == 4
+    later.join()  # the nodes may end only after the last one has begun
 
 
 def test_waiting_counts_only_the_given_nodes(nodes: Nodes) -> None:

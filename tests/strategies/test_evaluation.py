@@ -51,8 +51,10 @@ def test_evaluation_waits_no_longer_than_the_node_timeout() -> None:
 def test_evaluation_waits_for_nodes_that_come() -> None:
     strategy = MultiLevelStrategy(hubs=1, node_timeout=60, min_available_nodes=3)
     with Nodes(client_app(step, value), 2) as nodes:
-        threading.Timer(0.4, nodes.add).start()
+        later = threading.Timer(0.4, nodes.add)
+        later.start()
         messages = strategy.configure_evaluate(1, record(START), ConfigRecord(), nodes.grid)
+        later.join()  # the nodes may end only after the last one has begun
         assert len(list(messages)) == 3
 
 
