@@ -420,8 +420,7 @@ class RunConfig:
 
     def _own(self) -> dict[str, str]:
         """Return those values that name something of the user's own, by their keys."""
-        named = {"model": self.model, "loss": self.loss, "metric": self.metric}
-        named["augment"] = self.augment
+        named = {key: getattr(self, key) for key in ("model", "loss", "metric", "augment")}
         own = {key: value for key, value in named.items() if is_reference(value)}
         if parse_dataset(self.dataset) not in known_datasets():
             own["dataset"] = self.dataset
