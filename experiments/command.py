@@ -14,6 +14,7 @@ from rich.table import Table
 
 from experiments import document
 from experiments.figures import MODELS, Figure, figures
+from experiments.kept_runs import keep, restore
 from experiments.reproduce import jobs_of, plan, reproduce
 from mll_flower.cli import Commands
 from mll_flower.cli.batch import playing, styled_verdict, verdict_table
@@ -36,6 +37,9 @@ app = typer.Typer(
 )
 
 _DOCS = Path(__file__).resolve().parent.parent / "docs"
+
+# Arguments that the recorded command leaves out: with the others it plays the same runs.
+_PLAYS_NOTHING = ("--data-dir=", "--out=", "--finished", "--keep", "--use-kept", "--write-docs")
 
 
 @app.callback()
@@ -62,6 +66,13 @@ def main(
         bool,
         typer.Option("--finished", help="Play nothing: use the seeds that have ended everywhere."),
     ] = False,
+    use_kept: Annotated[
+        bool,
+        typer.Option("--use-kept", help="Take runs that experiments/results/runs keeps as played."),
+    ] = False,
+    keep_runs: Annotated[
+        bool, typer.Option("--keep", help="Keep the runs that end in experiments/results/runs.")
+    ] = False,
     write_docs: Annotated[
         bool, typer.Option("--write-docs", help="Write docs/reproduction.md from all results.")
     ] = False,
@@ -85,6 +96,8 @@ def main(
     chosen = figures(figure, model, scale, seeds, _pairs(overrides or []))
     out, data = out.absolute(), str(Path(data_dir).absolute())
     todo: list[Job] = []
+    if use_kept:
+        console.print(f"{restore(chosen, out)} kept runs were added to those in the folder.")
     if not finished:
         with console.status("Measuring how fast each model trains here"):
             todo = plan(chosen, out, data, jobs)
@@ -114,6 +127,8 @@ def main(
     for name in outcome.without:
         console.print(f"{name}: no seed has ended in all set-ups.", style="yellow")
     console.print(f"Results: [bold]{out}[/bold]", soft_wrap=True)
+    if keep_runs:
+        console.print(f"{keep(chosen, out)} more runs are kept.")
     if write_docs:
         console.print(f"Document: [bold]{document.write(out, _DOCS)}[/bold]", soft_wrap=True)
     if outcome.failures:
@@ -140,13 +155,13 @@ def _pairs(texts: list[str]) -> dict[str, Any]:
 
 
 def _typed_command() -> str:
-    """Return what plays the runs: what the user typed, without folders and --finished."""
+    """Return what plays the runs: what the user typed, less folders and what plays nothing."""
     arguments = iter(sys.argv[1:])
     kept = ["python", "-m", "experiments"]
     for argument in arguments:
         if argument in ("--data-dir", "--out"):
             next(arguments, None)
-        elif not argument.startswith(("--data-dir=", "--out=", "--finished")):
+        elif not argument.startswith(_PLAYS_NOTHING):
             kept.append(argument)
     return shlex.join(kept)
 

@@ -181,5 +181,5 @@ def test_errors_of_input_are_one_line(arguments: list[str], message: str) -> Non
 
 def test_the_command_is_recorded_without_folders(monkeypatch: pytest.MonkeyPatch) -> None:
     folders = ["--out=/x", "--data-dir", "/y"]
-    monkeypatch.setattr(sys, "argv", ["x", "all", *folders, "--jobs", "2", "--write-docs"])
-    assert command._typed_command() == "python -m experiments all --jobs 2 --write-docs"
+    monkeypatch.setattr(sys, "argv", ["x", "all", *folders, "--jobs", "2", "--use-kept", "--keep"])
+    assert command._typed_command() == "python -m experiments all --jobs 2"
