@@ -72,14 +72,15 @@ def restore(figures: Sequence[Figure], out: Path, kept: Path = KEPT) -> int:
     return restored
 
 
-def _folders(figures: Sequence[Figure], out: Path) -> set[Path]:
-    """Return the folders of the figures' runs; figures may share runs."""
-    return {
+def _folders(figures: Sequence[Figure], out: Path) -> list[Path]:
+    """Return the folders of the figures' runs, each once: figures may share runs."""
+    folders = [
         run_folder(out, setup.config(seed))
         for figure in figures
         for setup in figure.setups
         for seed in range(figure.seeds)
-    }
+    ]
+    return list(dict.fromkeys(folders))
 
 
 def _kept_file(kept: Path, folder: Path) -> Path:

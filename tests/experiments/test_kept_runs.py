@@ -92,21 +92,17 @@ def test_the_command_keeps_runs_and_goes_on_from_them(
     kept = tmp_path / "kept"
     monkeypatch.setattr(command, "keep", lambda f, o: kept_runs.keep(f, o, kept))
     monkeypatch.setattr(command, "restore", lambda f, o: kept_runs.restore(f, o, kept))
-    common = ["tau-q", "--model=logistic", "--jobs=1", *SETTINGS]
-    first = CliRunner().invoke(
-        command.app, [*common, "--seeds=1", f"--out={out}", "--finished", "--keep"]
-    )
+    common = ["tau-q", "--model=logistic", "--finished", *SETTINGS]
+    first = CliRunner().invoke(command.app, [*common, f"--out={out}", "--seeds=1", "--keep"])
     assert first.exit_code == 0, first.output
     assert "4 more runs are kept." in first.output
-    new = tmp_path / "new"
-    more = [*common, "--seeds=2", f"--out={new}", "--dry-run"]
+    more = [*common, "--seeds=2", f"--out={tmp_path / 'new'}"]
+    # Nobody who wants to play the runs gets ours without asking.
+    assert "no seed has ended" in CliRunner().invoke(command.app, more).output
     second = CliRunner().invoke(command.app, [*more, "--use-kept"])
     assert second.exit_code == 0, second.output
     assert "4 kept runs were added" in second.output
-    assert "8 runs, 4 to play" in " ".join(second.output.split())
-    # Nobody who wants to play the runs gets ours without asking.
-    third = CliRunner().invoke(command.app, [*more[:-2], f"--out={tmp_path / 'own'}", "--dry-run"])
-    assert "8 runs, 8 to play" in " ".join(third.output.split())
+    assert "small, 1 of 2 seeds" in " ".join(second.output.split())
 
 
 def test_every_kept_run_belongs_to_a_figure() -> None:
