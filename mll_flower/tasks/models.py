@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -97,6 +98,26 @@ def build_model(
     generator = torch.Generator().manual_seed(seed)
     _INITIALISERS.get(name, _default_values)(module, generator)
     return module
+
+
+@contextmanager
+def in_mode(module: nn.Module, training: bool) -> Iterator[None]:
+    """Put a module into training or evaluation mode for a while.
+
+    Parameters
+    ----------
+    module : Module
+        The model; afterwards each of its parts is in the mode that it had before.
+    training : bool
+        Whether the mode is that of training.
+    """
+    modes = [(part, part.training) for part in module.modules()]
+    module.train(training)
+    try:
+        yield
+    finally:
+        for part, before in modes:
+            part.training = before
 
 
 def _logistic(input_shape: tuple[int, ...], classes: int) -> nn.Module:

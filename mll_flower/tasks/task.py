@@ -27,7 +27,7 @@ from mll_flower.tasks.metrics import (
     metric_name,
     named_loss,
 )
-from mll_flower.tasks.models import binary_labels, build_model
+from mll_flower.tasks.models import binary_labels, build_model, in_mode
 from mll_flower.tasks.own_code import find, is_reference
 from mll_flower.tasks.own_models import build_own_model
 
@@ -251,18 +251,12 @@ class Task:
             spread = np.arange(limit) * len(x) // limit
             x, y = x[spread], y[spread]
         device = next(module.parameters()).device
-        modes = [(part, part.training) for part in module.modules()]
-        module.eval()
         loss, measure = 0.0, self.new_measure()
-        try:
-            with torch.inference_mode():
-                for start in range(0, len(x), batch_size):
-                    rows = slice(start, start + batch_size)
-                    labels = torch.from_numpy(y[rows]).to(device)
-                    output = module(torch.from_numpy(x[rows]).to(device))
-                    loss += float(self.loss(output, labels)) * len(labels)
-                    measure.add(output, labels)
-        finally:
-            for part, training in modes:
-                part.training = training
+        with in_mode(module, training=False), torch.inference_mode():
+            for start in range(0, len(x), batch_size):
+                rows = slice(start, start + batch_size)
+                labels = torch.from_numpy(y[rows]).to(device)
+                output = module(torch.from_numpy(x[rows]).to(device))
+                loss += float(self.loss(output, labels)) * len(labels)
+                measure.add(output, labels)
         return loss / len(x), measure.value()

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import dis
 import operator
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
@@ -19,6 +17,8 @@ from typing import Any
 import torch
 from torch import fx, nn
 from torch.nn import functional
+
+from mll_flower.tasks.models import in_mode
 
 _LAYERS = (nn.Conv2d, nn.MaxPool2d, nn.ReLU, nn.Flatten, nn.Linear, nn.Identity)
 _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
@@ -65,9 +65,9 @@ def layers_of(module: nn.Module) -> list[Layer]:
     """
     _check_kinds(module)
     _check_methods(module)
-    with _mode(module, training=False):
+    with in_mode(module, training=False):
         evaluated = _follow(module)
-    with _mode(module, training=True):
+    with in_mode(module, training=True):
         trained = _follow(module)
     if list(map(repr, evaluated)) != list(map(repr, trained)):
         raise Unsupported("its forward differs between training and evaluation")
@@ -85,7 +85,7 @@ def check_output(module: nn.Module, shape: tuple[int, ...]) -> None:
         Shape of one example.
     """
     layers = layers_of(module)
-    with torch.random.fork_rng(devices=[]), torch.no_grad(), _mode(module, training=True):
+    with torch.random.fork_rng(devices=[]), torch.no_grad(), in_mode(module, training=True):
         torch.manual_seed(0)
         x = torch.randn(3, *shape)
         expected = x
@@ -122,18 +122,6 @@ def _branches(function: FunctionType) -> bool:
     """Return whether a function has conditional jumps, except those of ``for``."""
     names = (instruction.opname for instruction in dis.get_instructions(function))
     return any("JUMP" in name and "_IF_" in name for name in names)
-
-
-@contextmanager
-def _mode(module: nn.Module, training: bool) -> Iterator[None]:
-    """Put a module into training or evaluation mode for a while."""
-    modes = [(part, part.training) for part in module.modules()]
-    module.train(training)
-    try:
-        yield
-    finally:
-        for part, before in modes:
-            part.training = before
 
 
 def _follow(module: nn.Module) -> list[Layer]:
