@@ -27,8 +27,10 @@ from benchmarks.authors import authors_loop
 from benchmarks.flower import message_ends, run_fedavg, run_ours
 from benchmarks.images import image_data
 from benchmarks.loops import bare_loop, engine_loop, multiply_loop, step_operations
+from benchmarks.peak import PEAK, peak_loop
 from benchmarks.report import Spread, cores, number, ratios, verdict
 from benchmarks.team import Team
+from mll_flower.native.machine_code import why_unavailable
 from mll_flower.results import files
 
 AUTHORS = "the authors' loop, one process, all cores"
@@ -111,6 +113,9 @@ def measure(model: str, data: dict[str, str], choice: Namespace, folder: Path) -
             FEDAVG: fedavg,
             LIMIT: lambda: products.microseconds(messages) * operations,
         }
+        if why_unavailable() is None:
+            peak = team(peak_loop, [()] * cores())
+            cases[PEAK] = lambda: peak.microseconds(messages) * operations
         if model == "logistic":
             del cases[AUTOGRAD]  # its gradient is written out, with any engine
         if choice.no_flower:

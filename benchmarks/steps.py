@@ -30,6 +30,7 @@ from benchmarks import report
 from benchmarks.authors import authors_loop
 from benchmarks.images import image_data
 from benchmarks.loops import module_operations, multiply_loop, plain_loop
+from benchmarks.peak import PEAK, peak_loop
 from benchmarks.report import Spread, number, ratios, verdict
 from benchmarks.team import Work
 from mll_flower.tasks.data import Dataset
@@ -158,6 +159,10 @@ def microseconds(work: Work, slices: int) -> float:
     return best
 
 
+def _time_of_operations(work: Work, slices: int, millions: float) -> float:
+    return microseconds(work, slices) * millions
+
+
 def pfl_microseconds(python: str, rounds: int) -> float:
     """Let pfl-research train the CNN in its own environment."""
     script = Path(__file__).with_name("pfl_loop.py")
@@ -210,11 +215,12 @@ def measure(name: str, choice: Namespace, folder: Path) -> list[list[str]]:
     }
     if NETWORKS[name][0] is None and choice.pfl_python:
         cases[PFL] = partial(pfl_microseconds, choice.pfl_python, choice.slices * rounds)
-    product = multiply_loop(size, 10)
-    cases[LIMIT] = lambda: microseconds(product, choice.slices) * operations
+    products = {LIMIT: multiply_loop(size, 10), PEAK: peak_loop()}
+    for case, work in products.items():
+        cases[case] = partial(_time_of_operations, work, choice.slices, operations)
     for engine, work in evaluations.items():
         cases[f"{EVALUATED}, {engine}"] = partial(microseconds, work, choice.slices)
-    for work in (*works.values(), *evaluations.values(), product):
+    for work in (*works.values(), *evaluations.values(), *products.values()):
         work()  # the first time is not measured: it fills memory and caches
     found = report.interleave(cases, choice.repeats)
     rows = [

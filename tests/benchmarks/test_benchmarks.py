@@ -76,6 +76,7 @@ def test_averaging(docs: Path) -> None:
 def test_steps(docs: Path) -> None:
     steps.main(["--quick", "--docs", str(docs)])
     check(docs, "steps", steps.COMPILED, steps.AUTOGRAD, steps.AUTHORS, "to load from disk")
+    check(docs, "steps", steps.PEAK)
 
 
 def test_large_models(docs: Path) -> None:
