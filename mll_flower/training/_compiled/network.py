@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mll_flower.native.machine_code import Cpu, load, this_cpu
+from mll_flower.native.machine_code import Cpu, Library, load, this_cpu
 from mll_flower.native.vector_code import INT, LANES, LONG, Kernel
 from mll_flower.training._compiled import (
     batch_kernels,
@@ -153,15 +154,23 @@ class CompiledOutputs:
 
 
 def _function(name: str, memory: Plan, cpu: Cpu) -> Callable[..., int]:
-    """Compile a network, or load it; return one of its functions."""
-    library = load(
+    """Return one of a network's functions."""
+    pointers = [ctypes.c_void_p] * 6
+    library = _library(memory.stages, memory.shape, cpu)
+    return library.function(name, ctypes.c_int32, *pointers, ctypes.c_int64, ctypes.c_int64)
+
+
+# Cached: loading takes .05 s, and gradients and each thread of an evaluation need the code.
+@lru_cache(maxsize=16)
+def _library(stages: tuple[Stage, ...], shape: tuple[int, ...], cpu: Cpu) -> Library:
+    """Compile a network, or load it."""
+    memory = plan(stages, shape)
+    return load(
         lambda module: write_network(module, memory, cpu.vectors),
-        f"{memory.stages} {memory.shape}",
+        f"{stages} {shape}",
         __package__ or "",
         cpu,
     )
-    pointers = [ctypes.c_void_p] * 6
-    return library.function(name, ctypes.c_int32, *pointers, ctypes.c_int64, ctypes.c_int64)
 
 
 def write_network(module: Any, memory: Plan, vectors: int) -> None:
