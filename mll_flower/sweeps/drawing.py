@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from mll_flower.results.figure_style import INK, colours, saved_figure
+from mll_flower.results.figure_style import DASHES, INK, colours, saved_figure
 from mll_flower.sweeps.curves import Curve, Curves, FloatArray
 from mll_flower.sweeps.setups import Setup
 from mll_flower.sweeps.verdicts import interval
@@ -76,8 +76,9 @@ def draw_curves(
         The mean's 95 % confidence interval (Student's t), or from the lowest to the highest.
     """
     for axes, metric in zip(panels, metrics, strict=True):
-        for setup, colour in zip(setups, colours(len(setups)), strict=True):
-            _band(axes, found[setup.name], metric, colour, setup.label, band)
+        for place, (setup, colour) in enumerate(zip(setups, colours(len(setups)), strict=True)):
+            style = {"color": colour, "linestyle": DASHES[place % len(DASHES)]}
+            _band(axes, found[setup.name], metric, style, setup.label, band)
         axes.set_xlabel("slot")
         axes.set_ylabel(_axis_label(found, metric))
         if band == "interval":
@@ -94,7 +95,12 @@ def _axis_label(found: Curves, metric: str) -> str:
 
 
 def _band(
-    axes: Axes, many: Sequence[Curve], metric: str, colour: str, label: str, band: Band
+    axes: Axes,
+    many: Sequence[Curve],
+    metric: str,
+    style: dict[str, Any],
+    label: str,
+    band: Band,
 ) -> None:
     x = many[0].series(metric)[0]
     end = min(curve.series(metric)[0][-1] for curve in many)
@@ -106,10 +112,10 @@ def _band(
         x, y = x[1:], y[:, 1:]
     marker = "o" if len(x) <= 12 else None
     mean = y.mean(axis=0)
-    axes.plot(x, mean, color=colour, label=label, marker=marker, markersize=3)
+    axes.plot(x, mean, **style, label=label, marker=marker, markersize=3)
     if len(many) > 1:
         low, high = _edges(y, mean, band)
-        axes.fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0)
+        axes.fill_between(x, low, high, color=style["color"], alpha=0.2, linewidth=0)
 
 
 def _limit(axes: Axes, many: Sequence[Curve], metric: str) -> None:
