@@ -179,14 +179,18 @@ def _section(s: Mapping[str, Any]) -> str:
 
 
 def _compared(s: Mapping[str, Any]) -> str:
-    """Say what the claims are decided by; summaries of earlier versions have the last values."""
-    if s.get("value", LAST) == LAST:
-        return f"Compared at slot {s['slot']:,}."
-    given = {kind: s["at_the_end"].count(kind) for kind in (HOLDS, FAILS, OPEN)}
+    """Say what the claims are decided by, and what another rule would say."""
+    slot, last = f"{s['slot']:,}", s["value"] == LAST
+    rule = f"Compared at slot {slot}."
+    if not last:
+        rule = f"Claims are about the mean over all slots up to {slot}."
+    if len(s["seeds"]) < 2 or not s["other_rule"]:
+        return rule
+    given = {kind: s["other_rule"].count(kind) for kind in (HOLDS, FAILS, OPEN)}
+    other = "the values at that slot alone, which the next table has"
     return (
-        f"Claims are about the mean over all slots up to {s['slot']:,}. By the values at that slot "
-        f"alone, which the next table has, {given[HOLDS]} of the claims hold, {given[FAILS]} do "
-        f"not hold and {given[OPEN]} are not resolved."
+        f"{rule} By {'the means over all slots' if last else other}, {given[HOLDS]} of the claims "
+        f"hold, {given[FAILS]} do not hold and {given[OPEN]} are not resolved."
     )
 
 

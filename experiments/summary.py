@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from experiments.figures import Figure, FigureSetup
+from experiments.figures import PAPERS, Figure, FigureSetup
 from mll_flower.sweeps.curves import Curve, Curves, compared, last_slot, values_at, verdicts
-from mll_flower.sweeps.setups import LAST
+from mll_flower.sweeps.setups import LAST, MEAN
 
 
 def summarise(figure: Figure, found: Curves, command: str, cores: int) -> dict[str, Any]:
@@ -37,15 +37,19 @@ def summarise(figure: Figure, found: Curves, command: str, cores: int) -> dict[s
         "closed": _closed(figure, found, slot),
         "verdicts": [asdict(v) for v in verdicts(figure.setups, figure.claims, found, slot)],
         "value": figure.value,
-        "at_the_end": _at_the_end(figure, found, slot),
+        "other_rule": _by_the_other_rule(figure, found, slot),
     }
 
 
-def _at_the_end(figure: Figure, found: Curves, slot: int) -> list[str]:
-    """Return the verdicts that the last values would give, where means are compared."""
-    if figure.value == LAST:
+def _by_the_other_rule(figure: Figure, found: Curves, slot: int) -> list[str]:
+    """Return the verdicts if last values decided instead of means, or means instead of these.
+
+    Only for the paper's figures at its scale: long runs, of which both rules say something.
+    """
+    if figure.scale != "paper" or figure.name not in PAPERS:
         return []
-    claims = [replace(claim, value=LAST) for claim in figure.claims]
+    other = MEAN if figure.value == LAST else LAST
+    claims = [replace(claim, value=other) for claim in figure.claims]
     return [v.verdict for v in verdicts(figure.setups, claims, found, slot)]
 
 

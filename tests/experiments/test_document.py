@@ -89,8 +89,17 @@ def test_a_table_says_how_much_of_a_distance_is_closed() -> None:
     assert "| not finite |" in text
 
 
-def test_where_means_are_compared_the_last_slot_is_told_too() -> None:
-    summary = {**KEPT[0], "value": "mean", "slot": 32000, "at_the_end": [HOLDS, OPEN, OPEN]}
+@pytest.mark.parametrize(
+    ("value", "rule", "other"),
+    [
+        ("mean", "Claims are about the mean over all slots up to 32,000.", "By the values at"),
+        ("last", "Compared at slot 32,000.", "By the means over all slots"),
+    ],
+)
+def test_what_the_other_rule_says_is_told_too(value: str, rule: str, other: str) -> None:
+    summary = {**KEPT[0], "value": value, "slot": 32000, "other_rule": [HOLDS, OPEN, OPEN]}
     text = " ".join(document.render([summary], []).split())
-    assert "Claims are about the mean over all slots up to 32,000." in text
+    assert f"{rule} {other}" in text
     assert "1 of the claims hold, 0 do not hold and 2 are not resolved." in text
+    one_seed = document.render([{**summary, "seeds": [0]}], [])
+    assert other not in one_seed
