@@ -144,9 +144,15 @@ def _counts(summaries: Sequence[Mapping[str, Any]]) -> dict[str, int]:
 
 def _counted(summaries: Sequence[Mapping[str, Any]]) -> str:
     counts = _counts(summaries)
+    return f"{sum(counts.values())}, of which {_told(counts)}"
+
+
+def _told(counts: Mapping[str, int]) -> str:
+    """Return how many claims have each verdict, in words."""
     return (
-        f"{sum(counts.values())}, of which {counts[HOLDS]} hold, {counts[FAILS]} do not hold and "
-        f"{counts[OPEN]} are not resolved"
+        f"{counts[HOLDS]} {'holds' if counts[HOLDS] == 1 else 'hold'}, "
+        f"{counts[FAILS]} {'does' if counts[FAILS] == 1 else 'do'} not hold and "
+        f"{counts[OPEN]} {'is' if counts[OPEN] == 1 else 'are'} not resolved"
     )
 
 
@@ -186,12 +192,9 @@ def _compared(s: Mapping[str, Any]) -> str:
         rule = f"Claims are about the mean over all slots up to {slot}."
     if len(s["seeds"]) < 2 or not s["other_rule"]:
         return rule
-    given = {kind: s["other_rule"].count(kind) for kind in (HOLDS, FAILS, OPEN)}
     other = "the values at that slot alone, which the next table has"
-    return (
-        f"{rule} By {'the means over all slots' if last else other}, {given[HOLDS]} of the claims "
-        f"hold, {given[FAILS]} do not hold and {given[OPEN]} are not resolved."
-    )
+    given = _told({kind: s["other_rule"].count(kind) for kind in (HOLDS, FAILS, OPEN)})
+    return f"{rule} By {'the means over all slots' if last else other}, of these claims {given}."
 
 
 def _network(setups: Sequence[Mapping[str, Any]]) -> str:

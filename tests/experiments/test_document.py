@@ -100,6 +100,6 @@ def test_what_the_other_rule_says_is_told_too(value: str, rule: str, other: str)
     summary = {**KEPT[0], "value": value, "slot": 32000, "other_rule": [HOLDS, OPEN, OPEN]}
     text = " ".join(document.render([summary], []).split())
     assert f"{rule} {other}" in text
-    assert "1 of the claims hold, 0 do not hold and 2 are not resolved." in text
+    assert "of these claims 1 holds, 0 do not hold and 2 are not resolved." in text
     one_seed = document.render([{**summary, "seeds": [0]}], [])
     assert other not in one_seed
