@@ -273,12 +273,20 @@ def _closed(s: Mapping[str, Any]) -> str:
             f"{c['metric']} of {c['target']}",
             _mean_sd(*c["before"]),
             _mean_sd(*c["after"]),
-            _percent(*c["share"]),
+            _share(c),
         ]
         for c in s["closed"]
     ]
     head = ["set-up", "target", "distance without", "distance with", "closed"]
     return "How much of the distance is closed (below zero: it grew):\n\n" + _table(head, rows)
+
+
+def _share(c: Mapping[str, Any]) -> str:
+    """Return the share of a distance that is closed, if the seeds agree on the distance at all."""
+    distance, spread = c["before"]
+    if spread is not None and distance is not None and distance < spread:
+        return "– (the distance is within its spread)"
+    return _percent(*c["share"])
 
 
 def _comparisons(s: Mapping[str, Any]) -> str:

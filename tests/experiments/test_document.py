@@ -83,9 +83,12 @@ def test_a_table_says_how_much_of_a_distance_is_closed() -> None:
     row = {"label": "with", "target": "IID", "metric": "accuracy"}
     row |= {"before": [0.1, 0.01], "after": [0.025, 0.002], "share": [0.75, 0.02]}
     unknown = {**row, "label": "equal from the start", "share": [None, None]}
-    text = document.render([{**KEPT[0], "closed": [row, unknown]}], [])
+    noise = {**row, "label": "noise", "before": [0.01, 0.02], "share": [-6.5, 10.5]}
+    text = document.render([{**KEPT[0], "closed": [row, unknown, noise]}], [])
     assert "| with | accuracy of IID | 0.1000 ± 0.0100 | 0.0250 ± 0.0020 | 75 % ± 2 % |" in text
     assert "| equal from the start |" in text
+    assert "| noise | accuracy of IID |" in text
+    assert "-650 %" not in text
     assert "| not finite |" in text
 
 
