@@ -28,10 +28,27 @@ def draw_figure(figure: Figure, found: Curves, path: Path) -> Path:
     metrics = ["loss", "accuracy"]
     if any(claim.metric == "distance" for claim in figure.claims):
         metrics.append("distance")
+    long = figure.scale == "paper" and len(metrics) == 2
+    if long:
+        metrics.append("loss")
     title = f"{figure.title}: {model_title(figure.model)}"
     with _panels(path, len(metrics), title) as panels:
         draw_curves(panels, metrics, figure.setups, found, band="range")
+        if long:
+            _show_the_end(panels[-1], found)
     return path
+
+
+def _show_the_end(axes: Axes, found: Curves) -> None:
+    """Limit a panel of losses to the last quarter, where long runs come near to one another."""
+    runs = [curve for many in found.values() for curve in many]
+    last = max(curve.series("loss")[0][-1] for curve in runs)
+    shown = np.concatenate([y[x >= 0.75 * last] for x, y in (c.series("loss") for c in runs)])
+    shown = shown[np.isfinite(shown)]
+    axes.set_xlim(0.75 * last, last)
+    if shown.size:
+        axes.set_ylim(shown.min(), shown.max())
+    axes.set_title("the last quarter", fontsize=10, color=MUTED)
 
 
 def _draw_panels(figure: Figure, found: Curves, path: Path) -> Path:
