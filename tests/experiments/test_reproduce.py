@@ -14,10 +14,13 @@ from typer.testing import CliRunner
 
 from experiments import command, document
 from experiments.command import app
+from experiments.drawing import draw_figure
 from experiments.figures import FIGURES, Figure, figures
 from experiments.reproduce import Outcome, plan, reproduce
+from experiments.summary import summarise
 from mll_flower.results import files
 from mll_flower.sweeps.cache import is_finished, run_folder
+from mll_flower.sweeps.curves import finished_curves
 from mll_flower.sweeps.runner import Job, play_all
 from mll_flower.sweeps.verdicts import FAILS, HOLDS, OPEN
 
@@ -64,6 +67,23 @@ def test_a_figure_from_runs_to_verdicts(tiny: tuple[Path, list[Figure], Outcome]
     first = summary["verdicts"][0]
     assert (first["left_mean"], first["right_mean"]) == (loss["tau8-q4"], loss["local"])
     assert first["margin"] == pytest.approx(loss["local"] - loss["tau8-q4"])
+
+
+def test_at_the_papers_scale_the_end_and_the_other_rule_are_shown(
+    tiny: tuple[Path, list[Figure], Outcome], tmp_path: Path
+) -> None:
+    out, (figure,), outcome = tiny
+    paper = replace(figure, scale="paper")
+    found = finished_curves(figure.setups, range(2), out)
+    assert outcome.summaries[0]["other_rule"] == []
+    assert len(summarise(paper, found, "", 2)["other_rule"]) == len(figure.claims)
+    small = draw_figure(figure, found, tmp_path / "small.png")
+    with_the_end = draw_figure(paper, found, tmp_path / "paper.png")
+    assert _width(with_the_end) == pytest.approx(1.5 * _width(small), rel=0.01)
+
+
+def _width(png: Path) -> int:
+    return int.from_bytes(png.read_bytes()[16:20])
 
 
 def test_runs_that_exist_are_not_run_again(tiny: tuple[Path, list[Figure], Outcome]) -> None:
