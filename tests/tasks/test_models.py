@@ -1,6 +1,8 @@
 """Models: their layers, and initial values that depend on the seed alone."""
 
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -39,6 +41,15 @@ def test_models_start_from_the_seed_alone(name: str) -> None:
     assert same(first, build_model(name, (1, 8, 8), 10, seed=5))
     assert same(first, build_model(name, (1, 8, 8), 10, seed=6)) == (name == "logistic")
     assert all(torch.isfinite(value).all() for value in first.state_dict().values())
+
+
+def test_a_model_is_built_without_sympy() -> None:
+    """Torch imports it for some operations on models without storage: 30 MB in every process."""
+    code = (
+        "import sys; from mll_flower.tasks.models import build_model;"
+        "build_model('cnn', (1, 28, 28), 10, seed=0); assert 'sympy' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_cnn_is_the_one_of_the_paper() -> None:
