@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from mll_flower.config import RunConfig
 from mll_flower.sweeps.setups import LAST, Claim, Setup
 
 HERE = Path(__file__).parent
@@ -99,6 +100,10 @@ class Figure:
     def key(self) -> str:
         """Stem of the names of its files."""
         return f"{self.name}-{self.model}-{self.scale}"
+
+    def configs(self) -> list[RunConfig]:
+        """Return the config of every run: each set-up with each seed."""
+        return [setup.config(seed) for setup in self.setups for seed in range(self.seeds)]
 
 
 @cache

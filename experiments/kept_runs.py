@@ -74,12 +74,7 @@ def restore(figures: Sequence[Figure], out: Path, kept: Path = KEPT) -> int:
 
 def _folders(figures: Sequence[Figure], out: Path) -> list[Path]:
     """Return the folders of the figures' runs, each once: figures may share runs."""
-    folders = [
-        run_folder(out, setup.config(seed))
-        for figure in figures
-        for setup in figure.setups
-        for seed in range(figure.seeds)
-    ]
+    folders = [run_folder(out, config) for figure in figures for config in figure.configs()]
     return list(dict.fromkeys(folders))
 
 

@@ -44,16 +44,14 @@ def plan(
     figures: Sequence[Figure], out: Path, data_dir: str, processes: int = 1, measured: bool = True
 ) -> list[Job]:
     """Return the runs that are still to be played, with estimates of their time."""
-    configs = [s.config(seed) for f in figures for s in f.setups for seed in range(f.seeds)]
+    configs = [config for figure in figures for config in figure.configs()]
     jobs = missing(out, [replace(config, data_dir=data_dir) for config in configs])
     return estimate(jobs, processes) if measured else jobs
 
 
 def jobs_of(figure: Figure, jobs: Sequence[Job], out: Path) -> list[Job]:
     """Return the jobs that a figure needs; several figures may need the same run."""
-    wanted = {
-        run_folder(out, s.config(seed)) for s in figure.setups for seed in range(figure.seeds)
-    }
+    wanted = {run_folder(out, config) for config in figure.configs()}
     return [job for job in jobs if job.folder in wanted]
 
 
