@@ -8,6 +8,18 @@ from pathlib import Path
 
 _PAGE = 4096
 
+SIMULATION = "simulation process: ServerApp, hub models, messages, evaluation"
+ACTORS = "actors, which train"
+FLOWERS = "Flower: SuperLink, SuperExec, `flwr run`"
+RAYS = "Ray: dashboard, agents, monitors, raylet, processes in reserve"
+# Parts of command lines, and the group of the processes that have them. Others are Ray's.
+_GROUPS = (
+    ("flwr-simulation", SIMULATION),
+    ("ClientAppActor", ACTORS),
+    ("flower-super", FLOWERS),
+    ("flwr run", FLOWERS),
+)
+
 
 def resident() -> float:
     """Return the megabytes of this process that are in memory now."""
@@ -49,6 +61,15 @@ def megabytes(process: Path) -> float:
     return 0.0
 
 
+def group(process: Path) -> str:
+    """Return what a process of a run through Flower is there for: one of the constants above."""
+    try:
+        command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        command = ""
+    return next((name for part, name in _GROUPS if part in command), RAYS)
+
+
 class Sampler:
     """Context manager that samples the memory of a Flower run.
 
@@ -64,6 +85,8 @@ class Sampler:
         self.home, self.every = home, every
         self.samples: list[tuple[float, float]] = []
         """Seconds since the epoch, and megabytes of all processes at that time."""
+        self.at_peak: dict[str, list[float]] = {}
+        """The megabytes of each process at the largest sample, by `group`."""
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
@@ -82,5 +105,10 @@ class Sampler:
 
     def _watch(self) -> None:
         while not self._over.wait(self.every):
-            total = sum(megabytes(process) for process in processes_of(self.home))
+            sizes = {process: megabytes(process) for process in processes_of(self.home)}
+            total = sum(sizes.values())
+            if total > self.peak:
+                self.at_peak = {}
+                for process, size in sizes.items():
+                    self.at_peak.setdefault(group(process), []).append(size)
             self.samples.append((time.time(), total))

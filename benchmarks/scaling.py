@@ -14,6 +14,7 @@ from __future__ import annotations
 import tempfile
 import time
 from argparse import Namespace
+from collections.abc import Mapping, Sequence
 from multiprocessing import get_context
 from multiprocessing.queues import SimpleQueue
 from pathlib import Path
@@ -23,7 +24,7 @@ import numpy as np
 
 from benchmarks.flower import message_ends, run_ours
 from benchmarks.images import image_data
-from benchmarks.memory import Sampler, peak, resident
+from benchmarks.memory import ACTORS, FLOWERS, RAYS, SIMULATION, Sampler, peak, resident
 from benchmarks.report import Spread, lines, number, options, plot_path, table, write
 from mll_flower.config import RunConfig
 from mll_flower.results import files
@@ -101,6 +102,7 @@ def measure_sizes(data: dict[str, str], choice: Namespace, folder: Path) -> None
             ends, sampler = run_flower(values, folder / f"flower{count}")
             seconds[FLOWER][count] = Spread.of(np.diff(ends).tolist())
             peaks[FLOWER][count] = sampler.peak
+            at_peak = sampler.at_peak
     rows = [
         [f"{count:,} workers, {way}", found[count].text(), number(peaks[way][count])]
         for way, found in seconds.items()
@@ -120,9 +122,21 @@ def measure_sizes(data: dict[str, str], choice: Namespace, folder: Path) -> None
         text += f"- {most:,} CNN workers under {limit / 1e3:g} GB, {way}: {holds} "
         text += f"({number(sizes[most])} MB, "
         text += f"of which {more} MB came with the last {most - least:,} workers)\n"
+    if FLOWER in seconds:
+        text += "\n" + _processes(at_peak)
     plot = plot_path(choice.docs, "scaling")
     lines(plot, series, "workers", "seconds per round (one slot of the CNN)")
     write(choice.docs, "scaling", text + f"\n![scaling](figures/{plot.name})")
+
+
+def _processes(at_peak: Mapping[str, Sequence[float]]) -> str:
+    """Return the table of where the memory of the largest network's run is."""
+    rows = [
+        [name, str(len(at_peak[name])), number(sum(at_peak[name]))]
+        for name in (SIMULATION, ACTORS, FLOWERS, RAYS)
+        if name in at_peak
+    ]
+    return table([f"{FLOWER}, the last row: where it is", "processes", "MB"], rows) + "\n"
 
 
 def measure_large(data: dict[str, str], choice: Namespace, folder: Path) -> None:

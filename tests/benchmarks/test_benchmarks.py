@@ -24,6 +24,8 @@ from benchmarks import (
     steps,
 )
 from benchmarks.loops import step_operations
+from benchmarks.memory import ACTORS, FLOWERS, RAYS, Sampler
+from benchmarks.report import cores
 from mll_flower.deployment.hub_state import SUPERNODE_LOG
 from tests.support.deployment import running_in
 from tests.support.supernode import wait_for
@@ -132,7 +134,7 @@ def test_scaling(docs: Path) -> None:
 @pytest.mark.slow
 def test_scaling_through_flower(docs: Path) -> None:
     scaling.main(["--quick", "--docs", str(docs), *NO_DATA])
-    check(docs, "scaling", "8 workers, flwr run")
+    check(docs, "scaling", "8 workers, flwr run", f"| {ACTORS} | {cores()} |", f"| {RAYS} |")
     check(docs, "rounds", scaling.FLOWER)
 
 
@@ -165,7 +167,7 @@ def test_the_page_has_the_labels_of_the_benchmarks() -> None:
             *(simulation.AUTHORS, simulation.ONE_THREAD, simulation.REDRAWN, simulation.BARE),
             simulation.ENGINE,
             *([simulation.AUTOGRAD] if model == "cnn" else []),
-            *(simulation.OURS, simulation.FEDAVG, simulation.LIMIT),
+            *(simulation.OURS, simulation.FEDAVG, simulation.LIMIT, simulation.PEAK),
         ]
 
 
@@ -182,6 +184,34 @@ def test_operations_of_a_step_of_the_cnn() -> None:
     third, fourth = 80 * 100, 100 * 10
     expected = 2 * 32 * (2 * first + 3 * (second + third + fourth))
     assert step_operations({"dataset": "digits", "model": "cnn", "batch-size": 32}) == expected
+
+
+def test_processes_of_a_run_are_told_apart(tmp_path: Path) -> None:
+    marked = {**os.environ, "FLWR_HOME": str(tmp_path)}
+    wait = "import sys; print(flush=True); sys.stdin.read()"
+    commands = {"ray::ClientAppActor": ACTORS, "flower-superlink": FLOWERS, "raylet": RAYS}
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", wait, name],
+            env=marked,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        for name in commands
+    ]
+    try:
+        for process in started:
+            assert process.stdout is not None
+            process.stdout.readline()
+        with Sampler(tmp_path, every=0.01) as sampler:
+            wait_for(lambda: len(sampler.samples) > 2)
+    finally:
+        for process in started:
+            process.communicate()
+    assert {name: len(sizes) for name, sizes in sampler.at_peak.items()} == dict.fromkeys(
+        commands.values(), 1
+    )
+    assert sum(map(sum, sampler.at_peak.values())) == pytest.approx(sampler.peak)
 
 
 def test_the_peak_is_that_of_the_process_itself() -> None:
