@@ -1,6 +1,6 @@
 """``python -m benchmarks``: all tables of docs/performance.md, one benchmark after another.
 
-Takes about half an hour on two cores that are otherwise idle.
+Takes about forty minutes on two cores that are otherwise idle.
 """
 
 from __future__ import annotations
