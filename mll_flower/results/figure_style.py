@@ -32,7 +32,7 @@ PALETTE = ("#2f6fb5", "#d9822b", "#2a9d8f", "#b5477d", "#7a6bc9", "#8a6d3b", "#4
 """Colours that differ for every kind of colour vision, and in lightness when printed in grey."""
 
 
-DASHES: tuple[Any, ...] = ("-", (0, (7, 2)), (0, (3, 2)), (0, (1, 1.2)))
+DASHES: tuple[Any, ...] = ("-", (0, (7, 2)), (0, (3, 2)), (0, (1, 1.2)), (0, (7, 1.5, 1, 1.5)))
 """Lines of curves that are drawn one after another: where one hides another, both are seen."""
 
 
