@@ -1,6 +1,6 @@
 """``python -m benchmarks``: all tables of docs/performance.md, one benchmark after another.
 
-Takes about forty minutes on two cores that are otherwise idle.
+Takes about 45 minutes on two cores that are otherwise idle.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from benchmarks import (
     averaging,
     deployment,
     gossip,
+    gradients,
     large_models,
     rates,
     scaling,
@@ -29,6 +30,7 @@ def main() -> None:
     averaging.main([*common])
     large_models.main([*common])
     steps.main([*common, "--pfl-python", choice.pfl_python])
+    gradients.main([*common, *data])
     rates.main([*repeated, *data])
     simulation.main([*repeated, *data, "--paper"])
     scaling.main([*common, *data])

@@ -16,6 +16,7 @@ from benchmarks import (
     averaging,
     deployment,
     gossip,
+    gradients,
     large_models,
     rates,
     report,
@@ -79,6 +80,33 @@ def test_steps(docs: Path) -> None:
     steps.main(["--quick", "--docs", str(docs)])
     check(docs, "steps", steps.COMPILED, steps.AUTOGRAD, steps.AUTHORS, "to load from disk")
     check(docs, "steps", steps.PEAK)
+
+
+def test_gradients(docs: Path) -> None:
+    gradients.main(["--quick", "--docs", str(docs), *NO_DATA])
+    check(docs, "gradients", "LeNet as a class, 32x32x3: after 5 steps", "Of 40 batches", "random")
+    check(docs, "gradients", "at most 1e-05: yes")
+
+
+def errors_in(compiled: list[float], autograd: list[float]) -> gradients.Errors:
+    return gradients.Errors(np.zeros(len(compiled)), np.array(compiled), np.array(autograd))
+
+
+def test_batches_in_which_either_code_is_off_are_counted() -> None:
+    text = gradients.compare_counts([errors_in([1, 1, 0], [1, 0, 0]), errors_in([0], [1])])
+    assert "Of 4 batches, compiled code is off by more than 1e-05 in 2 and autograd in 2" in text
+    assert "in 1 of them both are. By a sign test over the 2 others the two do not differ" in text
+
+
+def test_code_that_is_off_more_often_is_told() -> None:
+    text = gradients.compare_counts([errors_in([1] * 20, [0] * 20)])
+    assert "compiled code is off by more than 1e-05 in 20 and autograd in 0" in text
+    assert "the two differ (p = 0.00)" in text
+
+
+def test_the_error_of_a_gradient_is_that_of_its_worst_tensor() -> None:
+    exact = [np.array([1.0, -4.0]), np.array([0.5])]
+    assert gradients.worst([np.array([1.0, -4.2]), np.array([0.51])], exact) == pytest.approx(0.05)
 
 
 def test_large_models(docs: Path) -> None:
