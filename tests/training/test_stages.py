@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 
 import pytest
@@ -10,7 +11,7 @@ from torch import nn
 from torch.nn import functional
 
 from mll_flower.tasks.models import build_model
-from mll_flower.training._compiled.layers import Unsupported, check_output
+from mll_flower.training._compiled.layers import Unsupported, check_layers
 from mll_flower.training._compiled.stages import Convolution, Linear, read_stack
 
 
@@ -97,6 +98,26 @@ class OwnSequential(nn.Sequential):
     pass
 
 
+class OwnStart(Net):
+    """Conditions in methods that the forward does not use."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for part in self.modules():
+            self.start(part)
+
+    def start(self, part: nn.Module) -> None:
+        if isinstance(part, nn.Linear):
+            nn.init.zeros_(part.bias)
+
+    def flat(self, x: torch.Tensor) -> torch.Tensor:
+        return self.flattened(x)
+
+    @staticmethod
+    def flattened(x: torch.Tensor) -> torch.Tensor:
+        return x.flatten(1)
+
+
 def own_sequential() -> nn.Module:
     net = Net()
     first = (net.conv1, nn.ReLU(), nn.MaxPool2d(2), net.conv2, nn.ReLU(), nn.MaxPool2d(2))
@@ -104,7 +125,7 @@ def own_sequential() -> nn.Module:
 
 
 @pytest.mark.parametrize(
-    "make", [Net, Functions, BySize, ByShape, Flattened, Parts, own_sequential]
+    "make", [Net, Functions, BySize, ByShape, Flattened, Parts, own_sequential, OwnStart]
 )
 def test_a_network_may_be_written_in_any_way(make: Callable[[], nn.Module]) -> None:
     module = make()
@@ -129,6 +150,66 @@ class Branching(Net):
         if len(self._modules) > 3:
             return x.view(-1, 400)
         return x
+
+
+def now_and_then(x: torch.Tensor) -> torch.Tensor:
+    return x if random.random() < 0.5 else torch.relu(x)
+
+
+class Helped(Net):
+    def flat(self, x: torch.Tensor) -> torch.Tensor:
+        return now_and_then(x).view(-1, 400)
+
+
+class Inner(Net):
+    def flat(self, x: torch.Tensor) -> torch.Tensor:
+        return (lambda y: now_and_then(y))(x).view(-1, 400)
+
+
+class Kept(Net):
+    def __init__(self) -> None:
+        super().__init__()
+        self.after = now_and_then
+
+    def flat(self, x: torch.Tensor) -> torch.Tensor:
+        return self.after(x).view(-1, 400)
+
+
+class Chosen(Net):
+    def flat(self, x: torch.Tensor) -> torch.Tensor:
+        return random.choice([torch.relu, torch.relu_])(x).view(-1, 400)
+
+
+class Described(Net):
+    @property
+    def columns(self) -> int:
+        return 400 if self.training else 200
+
+    def flat(self, x: torch.Tensor) -> torch.Tensor:
+        return x.view(-1, self.columns)
+
+
+def closed_over() -> nn.Module:
+    after = now_and_then
+
+    class Closed(Net):
+        def flat(self, x: torch.Tensor) -> torch.Tensor:
+            return after(x).view(-1, 400)
+
+    return Closed()
+
+
+class PartlyFrozen(Net):
+    def flat(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            return x.view(-1, 400)
+
+
+class OwnModes(Net):
+    def train(self, mode: bool = True) -> OwnModes:
+        super().train(mode)
+        self.conv1.requires_grad_(not mode)
+        return self
 
 
 class Modes(Net):
@@ -201,6 +282,14 @@ class OwnBatch(Net):
     [
         (Residual, "operation 'add' of its forward"),
         (Branching, "Branching.flat has a condition"),
+        (Helped, "now_and_then has a condition"),
+        (Inner, "now_and_then has a condition"),
+        (Kept, "now_and_then has a condition"),
+        (closed_over, "now_and_then has a condition"),
+        (Chosen, "Random.choice has a condition"),
+        (Described, "Described.columns has a condition"),
+        (PartlyFrozen, "PartlyFrozen.flat has a condition or a with block"),
+        (OwnModes, "OwnModes has a method 'train' of its own"),
         (Modes, "differs between training and evaluation"),
         (Noisy, "operation 'dropout' of its forward"),
         (Reordered, "in the order of their definition"),
@@ -212,17 +301,48 @@ class OwnBatch(Net):
         (OwnBatch, "operation 'view' of its forward"),
     ],
 )
-def test_a_forward_that_does_more_is_left_to_autograd(kind: type[nn.Module], reason: str) -> None:
+def test_a_forward_that_does_more_is_left_to_autograd(
+    kind: Callable[[], nn.Module], reason: str
+) -> None:
     with pytest.raises(Unsupported, match=reason):
         read_stack(kind(), (3, 32, 32))
 
 
 def test_a_forward_is_tried() -> None:
-    check_output(Net(), (3, 32, 32))
+    check_layers(Net(), (3, 32, 32))
     guessing = Guessing()
     read_stack(guessing, (3, 32, 32))
     with pytest.raises(Unsupported, match="its output is not that of its layers"):
-        check_output(guessing, (3, 32, 32))
+        check_layers(guessing, (3, 32, 32))
+
+
+class Detached(Net):
+    """Not trained before its linear layers, which torch.fx does not see."""
+
+    def flat(self, x: torch.Tensor) -> torch.Tensor:
+        return switched(lambda: x.view(-1, 400))
+
+
+def switched(compute: Callable[[], torch.Tensor]) -> torch.Tensor:
+    torch._C._set_grad_enabled(False)
+    result = compute()
+    torch._C._set_grad_enabled(True)
+    return result
+
+
+class Untrained(Net):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return switched(lambda: super(Untrained, self).forward(x))
+
+
+@pytest.mark.parametrize("kind", [Detached, Untrained])
+def test_its_gradient_is_tried_too(kind: type[nn.Module]) -> None:
+    module = kind()
+    read_stack(module, (3, 32, 32))
+    with pytest.raises(Unsupported, match="its gradient is not that of its layers"):
+        check_layers(module, (3, 32, 32))
+    with torch.no_grad():
+        check_layers(Net(), (3, 32, 32))
 
 
 def numbers(*layers: nn.Module) -> nn.Module:

@@ -8,7 +8,7 @@ they are made for one network, whose sizes are constants. No C compiler is neede
 **What is covered.** Modules that apply one after another Conv2d (stride 1, square kernel, zero
 padding), MaxPool2d after a convolution (pools side by side), ReLU, Flatten and Linear, with
 cross-entropy, in float32. torch.fx finds the layers (`layers`) in an ``nn.Sequential`` or in the
-``forward`` of a class. They become *stages* (`stages`): a convolution with the pooling and the ReLU
+``forward`` of a class, which must have no conditions (`conditions`). They become *stages* (`stages`): a convolution with the pooling and the ReLU
 after it, or a linear layer with its ReLU. `stages.read_stack` says what is in the way otherwise.
 
 **Memory.** Sixteen samples form a *group*, and a vector holds one number of each of its samples:

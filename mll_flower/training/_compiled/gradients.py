@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from mll_flower.native.machine_code import why_unavailable
-from mll_flower.training._compiled.layers import Unsupported, check_output
+from mll_flower.training._compiled.layers import Unsupported, check_layers
 from mll_flower.training._compiled.stages import read_stack
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def why_not_compiled(task: Task) -> str | None:
     try:
         module = task.new_model()
         stages = read_stack(module, x.shape[1:])
-        check_output(module, x.shape[1:])
+        check_layers(module, x.shape[1:])
     except Unsupported as reason:
         return str(reason)
     if len(y) and not 0 <= y.min() <= y.max() < stages[-1].outputs:

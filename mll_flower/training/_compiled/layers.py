@@ -2,23 +2,23 @@
 
 A module may be an ``nn.Sequential`` or a class with a ``forward`` of its own, which torch.fx
 follows with a symbol for the input. What it sees is one pass through the code, so a ``forward``
-that could take another way next time must not get through: methods that branch are refused, and
-the two modes of a module must agree. `check_output` tries the result.
+that could take another way next time must not get through: functions with conditions are refused
+(`conditions`), and the two modes of a module must agree. `check_layers` tries the result.
 """
 
 from __future__ import annotations
 
-import dis
 import operator
+from collections.abc import Sequence
 from dataclasses import dataclass
-from types import FunctionType
 from typing import Any
 
 import torch
-from torch import fx, nn
+from torch import Tensor, fx, nn
 from torch.nn import functional
 
 from mll_flower.tasks.models import in_mode
+from mll_flower.training._compiled.conditions import find_condition
 
 _LAYERS = (nn.Conv2d, nn.MaxPool2d, nn.ReLU, nn.Flatten, nn.Linear, nn.Identity)
 _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
@@ -64,7 +64,8 @@ def layers_of(module: nn.Module) -> list[Layer]:
         If the module does anything but apply one layer after another.
     """
     _check_kinds(module)
-    _check_methods(module)
+    if condition := find_condition(module):
+        raise Unsupported(condition)
     with in_mode(module, training=False):
         evaluated = _follow(module)
     with in_mode(module, training=True):
@@ -74,8 +75,10 @@ def layers_of(module: nn.Module) -> list[Layer]:
     return trained
 
 
-def check_output(module: nn.Module, shape: tuple[int, ...]) -> None:
-    """Raise Unsupported unless the module computes what its layers do, one after another.
+def check_layers(module: nn.Module, shape: tuple[int, ...]) -> None:
+    """Raise Unsupported unless a module's output and gradient are those of its layers in a row.
+
+    torch.fx does not see everything: a layer within ``torch.no_grad()`` is not trained, for one.
 
     Parameters
     ----------
@@ -84,16 +87,39 @@ def check_output(module: nn.Module, shape: tuple[int, ...]) -> None:
     shape : tuple of int
         Shape of one example.
     """
-    layers = layers_of(module)
-    with torch.random.fork_rng(devices=[]), torch.no_grad(), in_mode(module, training=True):
+    layers, parameters = layers_of(module), list(module.parameters())
+
+    def in_a_row(x: Tensor) -> Tensor:
+        for layer in layers:
+            x = layer.module(x.clone())
+        return x
+
+    def gradient(output: Tensor) -> Sequence[Tensor | None]:
+        if not output.requires_grad:
+            return [None] * len(parameters)
+        return torch.autograd.grad(output.square().sum(), parameters, allow_unused=True)
+
+    with torch.random.fork_rng(devices=[]), torch.enable_grad():
         torch.manual_seed(0)
         x = torch.randn(3, *shape)
-        expected = x
-        for layer in layers:
-            expected = layer.module(expected.clone())
-        found = module(x.clone())
-    if found.shape != expected.shape or not torch.allclose(found, expected, equal_nan=True):
-        raise Unsupported("its output is not that of its layers")
+        for training in (False, True):
+            with in_mode(module, training):
+                found, expected = module(x.clone()), in_a_row(x)
+                if not _close([found], [expected]):
+                    raise Unsupported("its output is not that of its layers")
+                if not _close(gradient(found), gradient(expected)):
+                    raise Unsupported("its gradient is not that of its layers")
+
+
+def _close(found: Sequence[Tensor | None], expected: Sequence[Tensor | None]) -> bool:
+    """Return whether tensors are the same up to rounding; none of them may be missing."""
+    return all(
+        one is not None
+        and other is not None
+        and one.shape == other.shape
+        and torch.allclose(one, other, equal_nan=True)
+        for one, other in zip(found, expected, strict=True)
+    )
 
 
 def _check_kinds(module: nn.Module) -> None:
@@ -104,24 +130,6 @@ def _check_kinds(module: nn.Module) -> None:
             raise Unsupported(
                 f"layer {name!r} ({kind.__name__}): no compiled code for this kind of layer"
             )
-
-
-def _check_methods(module: nn.Module) -> None:
-    """Raise Unsupported if a method could take different ways."""
-    for kind in {type(part) for part in module.modules()}:
-        for base in kind.__mro__:
-            if base.__module__.startswith("torch.nn"):
-                break  # torch's own, whose modes the layers stand for
-            for name, method in vars(base).items():
-                inner = not name.startswith("__") and isinstance(method, FunctionType)
-                if inner and _branches(method):
-                    raise Unsupported(f"{base.__name__}.{name} has a condition")
-
-
-def _branches(function: FunctionType) -> bool:
-    """Return whether a function has conditional jumps, except those of ``for``."""
-    names = (instruction.opname for instruction in dis.get_instructions(function))
-    return any("JUMP" in name and "_IF_" in name for name in names)
 
 
 def _follow(module: nn.Module) -> list[Layer]:
