@@ -8,6 +8,7 @@ from __future__ import annotations
 from benchmarks import (
     averaging,
     deployment,
+    first_run,
     gossip,
     gradients,
     large_models,
@@ -31,6 +32,7 @@ def main() -> None:
     large_models.main([*common])
     steps.main([*common, "--pfl-python", choice.pfl_python])
     gradients.main([*common, *data])
+    first_run.main([*common])
     rates.main([*repeated, *data])
     simulation.main([*repeated, *data, "--paper"])
     scaling.main([*common, *data])

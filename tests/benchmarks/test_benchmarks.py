@@ -15,6 +15,7 @@ from flwr.app import Array, ArrayRecord
 from benchmarks import (
     averaging,
     deployment,
+    first_run,
     gossip,
     gradients,
     large_models,
@@ -107,6 +108,11 @@ def test_code_that_is_off_more_often_is_told() -> None:
 def test_the_error_of_a_gradient_is_that_of_its_worst_tensor() -> None:
     exact = [np.array([1.0, -4.0]), np.array([0.5])]
     assert gradients.worst([np.array([1.0, -4.2]), np.array([0.51])], exact) == pytest.approx(0.05)
+
+
+def test_first_run(docs: Path) -> None:
+    first_run.main(["--quick", "--docs", str(docs)])
+    check(docs, "first-run", f"| {first_run.NEW} |", f"| {first_run.AGAIN} |", "no slower")
 
 
 def test_large_models(docs: Path) -> None:
