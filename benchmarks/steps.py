@@ -77,6 +77,23 @@ class LeNet(nn.Module):
         return cast(torch.Tensor, self.out(torch.relu(self.hidden2(x))))
 
 
+class WithDropout(nn.Module):
+    """The layers of PyTorch's example for MNIST."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1, self.conv2 = nn.Conv2d(1, 32, 3), nn.Conv2d(32, 64, 3)
+        self.dropout1, self.dropout2 = nn.Dropout(0.25), nn.Dropout(0.5)
+        self.hidden, self.out = nn.Linear(64 * 12 * 12, 128), nn.Linear(128, CLASSES)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return a score for each class."""
+        x = torch.relu(self.conv2(torch.relu(self.conv1(x))))
+        x = self.dropout1(nn.functional.max_pool2d(x, 2))
+        x = self.dropout2(torch.relu(self.hidden(torch.flatten(x, 1))))
+        return cast(torch.Tensor, self.out(x))
+
+
 def perceptron() -> nn.Module:
     """Two hidden layers for 784 numbers."""
     return nn.Sequential(
@@ -89,6 +106,7 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module] | None, tuple[int, ...]]] = {
     "the paper's CNN, 28x28": (None, (1, 28, 28)),
     "three 3x3 convolutions, 32x32x3": (three_convolutions, (3, 32, 32)),
     "LeNet as a class, 32x32x3": (LeNet, (3, 32, 32)),
+    "two 3x3 convolutions with dropout, 28x28": (WithDropout, (1, 28, 28)),
     "perceptron 784-200-200-10": (perceptron, (1, 28, 28)),
 }
 

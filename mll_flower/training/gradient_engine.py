@@ -1,8 +1,9 @@
 """Which code computes gradients: the run config's key ``engine``.
 
 ``autograd`` is PyTorch's, for any module. ``compiled`` is machine code made for the network, for
-plain stacks of layers on a CPU that can run it: several times faster, and different in the last
-bits. So a run decides once, at its start, and tells all its processes.
+plain stacks of layers on a CPU that can run it: several times faster, different in the last bits,
+and with random numbers of its own for dropout. So a run decides once, at its start, and tells all
+its processes.
 """
 
 from __future__ import annotations

@@ -124,6 +124,18 @@ class DropoutNet(nn.Module):
         return self.out(functional.dropout(x.flatten(1), 0.5, training=self.training))
 
 
+class HiddenDropoutNet(nn.Module):
+    """Dropout behind a hidden layer, for which there is compiled code."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden, self.drop = nn.Linear(64, 32), nn.Dropout(0.5)
+        self.out = nn.Linear(32, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(self.drop(functional.relu(self.hidden(x.flatten(1)))))
+
+
 class OddNet(nn.Module):
     """Tied, frozen and unused parameters; buffers that are replaced, or not saved."""
 

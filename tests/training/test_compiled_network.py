@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn import functional
 
 from mll_flower.native.machine_code import AVX2, why_unavailable
-from mll_flower.tasks.models import build_model
+from mll_flower.tasks.models import build_model, in_mode
 from mll_flower.training.process import torch_threads
 
 if why_unavailable() is not None:
@@ -25,7 +25,7 @@ if why_unavailable() is not None:
 
 from mll_flower.training._compiled.network import CompiledNetwork, CompiledOutputs
 from mll_flower.training._compiled.outputs import CompiledModule
-from mll_flower.training._compiled.stages import read_stack
+from mll_flower.training._compiled.stages import Stage, read_stack
 
 ROWS = 60
 
@@ -81,12 +81,23 @@ def rows_of_numbers() -> nn.Module:
     return nn.Sequential(nn.Linear(5, 3), nn.ReLU(), nn.Linear(3, 40), nn.Linear(40, 2))
 
 
+def dropping() -> nn.Module:
+    """Dropout behind all kinds of stages: before a border, before and after a flattening."""
+    return nn.Sequential(
+        *(nn.Conv2d(2, 3, 3), nn.ReLU(), nn.Dropout(0.3)),
+        *(nn.Conv2d(3, 17, 3, padding=1), nn.MaxPool2d(2), nn.Dropout(0.5), nn.ReLU()),
+        *(nn.Flatten(), nn.Linear(17 * 12, 20), nn.Dropout(0.1)),
+        *(nn.Linear(20, 9), nn.ReLU(), nn.Dropout(0.2), nn.Linear(9, 4)),
+    )
+
+
 CASES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], int]] = {
     "cnn": (lambda: build_model("cnn", (1, 12, 12), 26, 0), (1, 12, 12), 26),
     "odd": (odd, (3, 9, 9), 3),
     "few channels": (few_channels, (1, 11, 10), 4),
     "colours": (colours, (3, 16, 20), 10),
     "written": (Written, (3, 10, 12), 5),
+    "dropping": (dropping, (2, 8, 10), 4),
     "numbers": (rows_of_numbers, (5,), 2),
 }
 
@@ -95,6 +106,36 @@ CASES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], int]] = {
 def _one_thread() -> Iterator[None]:
     with torch_threads(1):
         yield
+
+
+def mixed(bits: np.ndarray) -> np.ndarray:
+    for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B), (16, 1)):
+        bits = (bits ^ (bits >> np.uint32(shift))) * np.uint32(factor)
+    return bits
+
+
+def dropout_factors(stages: tuple[Stage, ...], rows: int, noise: int) -> list[np.ndarray]:
+    """What each dropout multiplies its (rows, ...) inputs with: the readable twin."""
+    low, high = np.uint32(noise % 2**32), np.uint32(noise >> 32)
+    found = []
+    for number, stage in enumerate(stages):
+        if stage.dropout:
+            size = math.prod(stage.output_shape)
+            group, lane = np.divmod(np.arange(rows)[:, None], 16)
+            entry = ((group * size + np.arange(size)) * 16 + lane).astype(np.uint32)
+            bits = mixed(mixed(entry + low + np.uint32(number * 0x9E3779B9 % 2**32)) ^ high)
+            factors = np.where(bits < stage.dropout * 2**32, 0, 1 / (1 - stage.dropout))
+            found.append(factors.reshape(rows, *stage.output_shape))
+    return found
+
+
+class Times(nn.Module):
+    def __init__(self, factor: np.ndarray) -> None:
+        super().__init__()
+        self.factor = torch.from_numpy(factor)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.factor.to(x.dtype)
 
 
 class Case:
@@ -107,17 +148,24 @@ class Case:
         self.x, self.y = torch.randn(ROWS, *shape), torch.randint(classes, (ROWS,))
         self.batch, self.options = batch, options
         self.rows = torch.randint(ROWS, (batch,))
+        self.noise = 0
+
+    def stages(self) -> tuple[Stage, ...]:
+        return read_stack(self.module, tuple(self.x.shape[1:]))
 
     def compiled(self, model: np.ndarray | None = None) -> CompiledNetwork:
         if model is None:
             parameters = [p.detach().numpy().ravel() for p in self.module.parameters()]
             model = np.concatenate(parameters)
-        stages = read_stack(self.module, tuple(self.x.shape[1:]))
         x, y = self.x.numpy(), self.y.numpy()
-        return CompiledNetwork(stages, x, y, self.batch, model, **self.options)
+        return CompiledNetwork(self.stages(), x, y, self.batch, model, **self.options)
 
     def autograd(self, dtype: torch.dtype = torch.float32) -> tuple[float, list[np.ndarray]]:
         module = copy.deepcopy(self.module).to(dtype)
+        factors = iter(dropout_factors(self.stages(), self.batch, self.noise))
+        for name, layer in module.named_children():
+            if isinstance(layer, nn.Dropout):
+                setattr(module, name, Times(next(factors)))
         output = module(self.x[self.rows].to(dtype))
         loss = functional.cross_entropy(output, self.y[self.rows])
         gradients = torch.autograd.grad(loss, list(module.parameters()))
@@ -150,6 +198,41 @@ def test_gradients_are_those_of_autograd(name: str, batch: int) -> None:
     assert np.median(errors) < 1e-5
 
 
+@pytest.mark.parametrize("noise", [1, 2**32, 0x0123456789ABCDEF, 2**63 - 1])
+def test_dropout_takes_away_what_the_noise_says(noise: int) -> None:
+    case = Case("dropping", 33)
+    network = case.compiled()
+    without = network(case.rows.numpy())
+    case.noise = noise
+    loss, gradients = case.autograd()
+    assert network(case.rows.numpy(), noise) == pytest.approx(loss, rel=1e-5)
+    assert loss != pytest.approx(without, rel=1e-3)
+    assert worst(network.gradient, gradients) < 1e-5
+
+
+@pytest.mark.parametrize("probability", [0.0, 1e-3, 0.5, 0.999, 1.0])
+def test_as_much_is_dropped_as_is_asked_for(probability: float) -> None:
+    # With weights of 1 and inputs of 1, a logit is the mean of the factors.
+    size = 5000
+    module = nn.Sequential(nn.Linear(1, size), nn.Dropout(probability), nn.Linear(size, 2))
+    with torch.no_grad():
+        for parameter, value in zip(module.parameters(), (1, 0, 1 / size, 0), strict=True):
+            parameter.fill_(value)
+    x, y = np.ones((64, 1), np.float32), np.zeros(64, np.int64)
+    model = np.concatenate([p.detach().numpy().ravel() for p in module.parameters()])
+    network = CompiledNetwork(read_stack(module, (1,)), x, y, 64, model)
+    means = []
+    for noise in np.random.default_rng(0).integers(2**63, size=20).tolist():
+        network(np.arange(64), noise)
+        # The gradient of a last weight is the mean over samples of factor times slope, -1/2.
+        means.append(-2 * network.gradient[2 * size : 3 * size].mean())
+    expected = 1.0 if probability < 1 else 0.0
+    spread = math.sqrt(probability / max(1 - probability, 1e-9) / (64 * size))
+    assert np.mean(means) == pytest.approx(expected, abs=4 * spread / math.sqrt(20) + 1e-5)
+    # Steps are independent of one another.
+    assert np.std(means) == pytest.approx(spread if expected else 0.0, rel=0.6, abs=1e-6)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_as_near_to_double_precision_as_autograd(name: str) -> None:
     case, ours, theirs = Case(name), [], []
@@ -163,7 +246,7 @@ def test_as_near_to_double_precision_as_autograd(name: str) -> None:
     assert np.median(ours) < 2 * np.median(theirs) + 1e-7
 
 
-@pytest.mark.parametrize("name", ["cnn", "odd", "few channels"])
+@pytest.mark.parametrize("name", ["cnn", "odd", "few channels", "dropping"])
 def test_the_bits_do_not_depend_on_the_vector_length(name: str) -> None:
     """On a CPU with AVX-512 both codes run; on others both are compiled for AVX2."""
     found = []
@@ -313,7 +396,8 @@ def test_data_of_another_kind_are_an_error() -> None:
 def test_outputs_are_those_of_torch(name: str, rows: int) -> None:
     case = Case(name)
     compiled = CompiledModule(case.module, tuple(case.x.shape[1:]))
-    expected = case.module(case.x[:rows]).detach().numpy()
+    with in_mode(case.module, training=False):
+        expected = case.module(case.x[:rows]).detach().numpy()
     found = compiled(case.x[:rows]).numpy()
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
 

@@ -18,6 +18,7 @@ from tests.support.torch_modules import (
     WORKERS,
     BatchNormNet,
     DropoutNet,
+    HiddenDropoutNet,
     OddNet,
     close,
     make_engine,
@@ -26,7 +27,7 @@ from tests.support.torch_modules import (
     same,
 )
 
-MODELS = ["cnn", "mlp", "logistic", BatchNormNet, DropoutNet, OddNet]
+MODELS = ["cnn", "mlp", "logistic", BatchNormNet, DropoutNet, HiddenDropoutNet, OddNet]
 WITHOUT_DROPOUT = ["cnn", "mlp", "logistic", BatchNormNet, OddNet]
 ROOT = Path(__file__).parents[2]
 
@@ -104,14 +105,16 @@ def test_a_result_does_not_depend_on_what_was_trained_before(model: object) -> N
 
 
 def digest(model: str) -> str:
-    names = {c.__name__: c for c in (BatchNormNet, DropoutNet)}
+    names = {c.__name__: c for c in (BatchNormNet, DropoutNet, HiddenDropoutNet)}
     engine = make_engine(make_task(names.get(model, model)), momentum=0.5)
     flat = engine.initial()
     engine.train(flat, 4, 9, 3, 0.1)
     return hashlib.sha256(b"".join(v.tobytes() for v in flat.values())).hexdigest()
 
 
-@pytest.mark.parametrize("model", ["cnn", "logistic", "BatchNormNet", "DropoutNet"])
+@pytest.mark.parametrize(
+    "model", ["cnn", "logistic", "BatchNormNet", "DropoutNet", "HiddenDropoutNet"]
+)
 def test_another_process_gives_the_same_bits(model: str) -> None:
     code = (
         "import torch; from mll_flower.training.process import prepare_process; prepare_process(); "

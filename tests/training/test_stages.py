@@ -75,6 +75,41 @@ class Flattened(Functions):
         return torch.flatten(x, 1)
 
 
+class Dropping(nn.Module):
+    """As PyTorch's example for MNIST, but for its log-softmax."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1, self.conv2 = nn.Conv2d(1, 3, 3), nn.Conv2d(3, 4, 3)
+        self.dropout1, self.dropout2 = nn.Dropout(0.25), nn.Dropout(0.5)
+        self.fc1, self.fc2 = nn.Linear(36, 8), nn.Linear(8, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = functional.relu(self.conv1(x))
+        x = self.dropout1(functional.max_pool2d(functional.relu(self.conv2(x)), 2))
+        return self.fc2(self.dropout2(functional.relu(self.fc1(torch.flatten(x, 1)))))
+
+
+class DroppingFunctions(Dropping):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = functional.max_pool2d(functional.relu(self.conv2(functional.relu(self.conv1(x)))), 2)
+        x = torch.flatten(functional.dropout(x, 0.25, self.training), 1)
+        x = functional.dropout(self.fc1(x), training=self.training, inplace=True)
+        return self.fc2(functional.relu(x))
+
+
+@pytest.mark.parametrize("make", [Dropping, DroppingFunctions])
+def test_dropout_is_the_end_of_a_stage(make: Callable[[], nn.Module]) -> None:
+    module = make()
+    assert read_stack(module, (1, 10, 10)) == (
+        Convolution(1, 10, 10, 3, 3, 0, True, relu=True),
+        Convolution(3, 8, 8, 4, 3, 0, True, 2, True, 0.25),
+        Linear(36, 8, True, True, 0.5),
+        Linear(8, 10, True),
+    )
+    check_layers(module, (1, 10, 10))
+
+
 class Parts(nn.Module):
     """The same in parts, one of which is a list that a loop goes through."""
 
@@ -231,8 +266,17 @@ class Guessing(Net):
 
 
 class Noisy(Net):
+    """Dropout in evaluations, too."""
+
     def flat(self, x: torch.Tensor) -> torch.Tensor:
-        return functional.dropout(x.view(-1, 400), 0.5, self.training)
+        return functional.dropout(x.view(-1, 400), 0.5)
+
+
+class Reversed(Net):
+    """Dropout in evaluations alone."""
+
+    def flat(self, x: torch.Tensor) -> torch.Tensor:
+        return functional.dropout(x.view(-1, 400), 0.5, not self.training)
 
 
 class Reordered(Net):
@@ -292,6 +336,7 @@ class OwnBatch(Net):
         (OwnModes, "OwnModes has a method 'train' of its own"),
         (Modes, "differs between training and evaluation"),
         (Noisy, "operation 'dropout' of its forward"),
+        (Reversed, "operation 'dropout' of its forward"),
         (Reordered, "in the order of their definition"),
         (Twice, "not used once each"),
         (Unused, "in the order of their definition"),
@@ -405,7 +450,21 @@ def twice() -> nn.Module:
         (lambda: nn.Sequential(), "the last layer is not Linear"),
         (lambda: nn.Sequential(nn.Flatten()), "the last layer is not Linear"),
         (lambda: nn.Sequential(nn.Flatten(), nn.Linear(16, 2), nn.ReLU()), "the last layer"),
-        (lambda: numbers(nn.Dropout()), r"layer '1' \(Dropout\): no compiled code"),
+        (lambda: numbers(nn.Dropout()), r"layer '1' \(Dropout\): no compiled code for it at this"),
+        (lambda: numbers(nn.AlphaDropout()), r"layer '1' \(AlphaDropout\): no compiled code"),
+        (
+            lambda: numbers(nn.Linear(16, 16), nn.Dropout(), nn.ReLU(), nn.Dropout()),
+            r"layer '4' \(Dropout\): it is the second dropout at this place",
+        ),
+        (
+            lambda: images(nn.Conv2d(1, 4, 1), nn.Dropout(), nn.MaxPool2d(2)),
+            r"layer '2' \(MaxPool2d\): a pool must come before dropout",
+        ),
+        (lambda: nn.Sequential(nn.Flatten(), nn.Linear(16, 2), nn.Dropout()), "the last layer"),
+        (
+            lambda: numbers(nn.Linear(16, 16), nn.Dropout()).eval(),
+            "it has dropout, and parts that are in evaluation mode",
+        ),
         (lambda: numbers(nn.Linear(16, 16), nn.Tanh()), r"layer '2' \(Tanh\): no compiled code"),
         (lambda: numbers(nn.ReLU()), r"layer '1' \(ReLU\): no compiled code for it at this"),
         (lambda: images(nn.MaxPool2d(1)), r"layer '0' \(MaxPool2d\)"),

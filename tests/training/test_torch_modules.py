@@ -8,7 +8,14 @@ import torch
 from torch import Tensor, nn
 
 from mll_flower.training.engine import Engine
-from tests.support.torch_modules import CLASSES, DropoutNet, OddNet, make_engine, make_task
+from tests.support.torch_modules import (
+    CLASSES,
+    DropoutNet,
+    HiddenDropoutNet,
+    OddNet,
+    make_engine,
+    make_task,
+)
 
 
 def test_training_leaves_the_random_state_alone() -> None:
@@ -29,6 +36,39 @@ def test_dropout_differs_between_rounds_and_workers() -> None:
             engine.train(flat, worker, round, 1, 0.1)
             seen.add(flat["float32"].tobytes())
     assert len(seen) == 4
+
+
+@pytest.mark.parametrize("engine", ["autograd", "compiled"])
+def test_dropout_behind_a_hidden_layer(engine: str) -> None:
+    """With one row of data, the steps of workers and rounds differ by what is dropped alone."""
+    task = make_task(HiddenDropoutNet)
+    rows = [np.array([0]), np.array([0])]
+
+    def trained(worker: int, round: int, steps: int = 1) -> bytes:
+        made = Engine(task, rows, batch_size=4, seed=0, engine=engine)
+        flat = made.initial()
+        made.train(flat, worker, round, steps, 0.1)
+        return flat["float32"].tobytes()
+
+    places = [(worker, round) for worker in (0, 1) for round in (0, 1)]
+    found = [trained(*place) for place in places]
+    assert len(set(found)) == 4
+    assert [trained(*place) for place in places] == found
+    # Each step of a round drops other entries: those of a unit that is always dropped would stay.
+    made = Engine(task, rows, batch_size=4, seed=0, engine=engine)
+    after = np.frombuffer(trained(0, 0, 40), np.float32)
+    moved = made.layout.arrays({"float32": after})["out.weight"]
+    assert (moved != made.layout.arrays(made.initial())["out.weight"]).mean() > 0.4
+
+
+def test_evaluations_drop_nothing() -> None:
+    task = make_task(HiddenDropoutNet)
+    results = []
+    for engine in ("autograd", "compiled", "compiled"):
+        made = Engine(task, [np.arange(9)], batch_size=4, seed=0, engine=engine)
+        results.append(made.evaluate(made.initial(), "test"))
+    assert results[1] == results[2]
+    assert results[1] == pytest.approx(results[0], rel=1e-5)
 
 
 def test_tied_and_frozen_parameters_and_buffers_are_kept() -> None:

@@ -6,10 +6,11 @@ they are made for one network, whose sizes are constants. No C compiler is neede
 `mll_flower.native`. Modules that are not such stacks are left to autograd.
 
 **What is covered.** Modules that apply one after another Conv2d (stride 1, square kernel, zero
-padding), MaxPool2d after a convolution (pools side by side), ReLU, Flatten and Linear, with
-cross-entropy, in float32. torch.fx finds the layers (`layers`) in an ``nn.Sequential`` or in the
-``forward`` of a class, which must have no conditions (`conditions`). They become *stages* (`stages`): a convolution with the pooling and the ReLU
-after it, or a linear layer with its ReLU. `stages.read_stack` says what is in the way otherwise.
+padding), MaxPool2d after a convolution (pools side by side), ReLU, Dropout, Flatten and Linear,
+with cross-entropy, in float32. torch.fx finds the layers (`layers`) in an ``nn.Sequential`` or in
+the ``forward`` of a class, which must have no conditions (`conditions`). They become *stages*
+(`stages`): a convolution with the pooling and the ReLU after it, or a linear layer with its ReLU,
+and dropout at the end. `stages.read_stack` says what is in the way otherwise.
 
 **Memory.** Sixteen samples form a *group*, and a vector holds one number of each of its samples:
 activations lie as [group][channel][row][column][sample]. So every layer has full vectors
@@ -25,6 +26,8 @@ the flat vectors of the trainer, in PyTorch's order.
 - *forward*: a convolution computes all positions of a pooling window together, for as many
   channels as the registers hold. Bias, maximum and ReLU are applied before anything is written,
   along with the place of the maximum in its window.
+- *dropout* (`dropout_kernels`), in training alone: each entry is multiplied by 0, or by what keeps
+  the mean. Going back, the same factors are computed again from the step's random bits.
 - *loss* (`batch_kernels`): softmax, cross-entropy, and the gradient with respect to the logits.
 - *backward*, from the last stage to the first. Gradients of biases are sums over groups and
   positions (`linear_kernels`). Gradients of a linear layer's weights have the weights in the lanes,

@@ -78,6 +78,7 @@ class CompiledGradients:
         data: NDArray[np.float32] = np.ascontiguousarray(x.numpy())
         labels: NDArray[np.int64] = np.ascontiguousarray(y.numpy())
         stages = read_stack(module, data.shape[1:])
+        self._noisy = any(stage.dropout for stage in stages)
         self._network = CompiledNetwork(stages, data, labels, batch_size, model.numpy())
         self.trained = [model]
         self._gradients = [torch.from_numpy(self._network.gradient)]
@@ -86,7 +87,8 @@ class CompiledGradients:
         """Return the loss on these rows of the data, and its gradient."""
         if self._batches:
             rows = self._batches.fill(rows)
-        return self._network(rows.numpy()), self._gradients
+        noise = int(torch.randint(2**63 - 1, ())) if self._noisy else 0
+        return self._network(rows.numpy(), noise), self._gradients
 
 
 class AugmentedBatches:

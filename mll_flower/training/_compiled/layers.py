@@ -9,7 +9,7 @@ that could take another way next time must not get through: functions with condi
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,15 @@ from torch.nn import functional
 from mll_flower.tasks.models import in_mode
 from mll_flower.training._compiled.conditions import find_condition
 
-_LAYERS = (nn.Conv2d, nn.MaxPool2d, nn.ReLU, nn.Flatten, nn.Linear, nn.Identity)
+_LAYERS = (
+    nn.Conv2d,
+    nn.MaxPool2d,
+    nn.ReLU,
+    nn.Dropout,
+    nn.Flatten,
+    nn.Linear,
+    nn.Identity,
+)
 _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 _RELU = (functional.relu, functional.relu_, torch.relu, torch.relu_)
 _POOL = (functional.max_pool2d, torch.max_pool2d)
@@ -66,10 +74,7 @@ def layers_of(module: nn.Module) -> list[Layer]:
     _check_kinds(module)
     if condition := find_condition(module):
         raise Unsupported(condition)
-    with in_mode(module, training=False):
-        evaluated = _follow(module)
-    with in_mode(module, training=True):
-        trained = _follow(module)
+    evaluated, trained = (_follow(module, training) for training in (False, True))
     if list(map(repr, evaluated)) != list(map(repr, trained)):
         raise Unsupported("its forward differs between training and evaluation")
     return trained
@@ -91,8 +96,12 @@ def check_layers(module: nn.Module, shape: tuple[int, ...]) -> None:
 
     def in_a_row(x: Tensor) -> Tensor:
         for layer in layers:
-            x = layer.module(x.clone())
+            x = layer.module.train(module.training)(x.clone())
         return x
+
+    def seeded(forward: Callable[[Tensor], Tensor]) -> Tensor:
+        torch.manual_seed(1)  # of dropout
+        return forward(x.clone())
 
     def gradient(output: Tensor) -> Sequence[Tensor | None]:
         if not output.requires_grad:
@@ -104,7 +113,7 @@ def check_layers(module: nn.Module, shape: tuple[int, ...]) -> None:
         x = torch.randn(3, *shape)
         for training in (False, True):
             with in_mode(module, training):
-                found, expected = module(x.clone()), in_a_row(x)
+                found, expected = seeded(module), seeded(in_a_row)
                 if not _close([found], [expected]):
                     raise Unsupported("its output is not that of its layers")
                 if not _close(gradient(found), gradient(expected)):
@@ -132,11 +141,12 @@ def _check_kinds(module: nn.Module) -> None:
             )
 
 
-def _follow(module: nn.Module) -> list[Layer]:
-    """Return the layers that one pass through the module's code applies."""
+def _follow(module: nn.Module, training: bool) -> list[Layer]:
+    """Return the layers that one pass through the module's code applies, in one of its modes."""
     name = type(module).__name__
     try:
-        graph = fx.Tracer().trace(module)
+        with in_mode(module, training):
+            graph = fx.Tracer().trace(module)
     except Exception as error:
         text = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
         raise Unsupported(f"{name}.forward cannot be followed ({text})") from None
@@ -154,12 +164,12 @@ def _follow(module: nn.Module) -> list[Layer]:
             if not node.args or node.args[0] is not current:
                 what = f"the parameter {node.target!r}" if node.op == "get_attr" else repr(node)
                 raise Unsupported(f"{name}.forward uses {what} beside its layers")
-            layers += _layer(module, node)
+            layers += _layer(module, node, training)
             current = node
     return layers
 
 
-def _layer(module: nn.Module, node: fx.Node) -> list[Layer]:
+def _layer(module: nn.Module, node: fx.Node, training: bool) -> list[Layer]:
     """Return what a step of a forward pass does to the one before, as a layer; none if nothing."""
     arguments: tuple[Any, ...] = node.args[1:]
     target = node.target
@@ -173,6 +183,10 @@ def _layer(module: nn.Module, node: fx.Node) -> list[Layer]:
     elif target in _POOL:
         options = _named(_POOL_ARGUMENTS, arguments, node)
         return [Layer(node.name, nn.MaxPool2d(**options))]
+    elif target is functional.dropout:
+        options = _named(("p", "training", "inplace"), arguments, node)
+        if options.pop("training", True) is training:
+            return [Layer(node.name, nn.Dropout(**options))]
     elif target is torch.flatten or (node.op == "call_method" and target == "flatten"):
         options = _named(("start_dim", "end_dim"), arguments, node)
         return [Layer(node.name, nn.Flatten(**{"start_dim": 0, **options}))]

@@ -16,10 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mll_flower.native.machine_code import Cpu, Library, load, this_cpu
-from mll_flower.native.vector_code import INT, LANES, LONG, Kernel
+from mll_flower.native.vector_code import INT, LANES, LONG, Buffer, Kernel
 from mll_flower.training._compiled import (
     batch_kernels,
     convolution_kernels,
+    dropout_kernels,
     linear_kernels,
     pooled_kernels,
 )
@@ -81,16 +82,18 @@ class CompiledNetwork:
         self._kept = (model, self.gradient, self._work, x, y)
         self._addresses = [array.ctypes.data for array in self._kept]
 
-    def __call__(self, rows: NDArray[np.int64]) -> float:
+    def __call__(self, rows: NDArray[np.int64], noise: int = 0) -> float:
         """Compute the loss of the model on some rows, which is returned, and its gradient.
 
         Parameters
         ----------
         rows : ndarray
             Rows of the training data, int64, as many as ``batch_size``.
+        noise : int
+            64 random bits that decide which entries dropout takes away.
         """
         _check("rows", rows, np.int64, (self._batch_size,))
-        bad = self._call(*self._addresses, rows.ctypes.data, self._batch_size, self._rows)
+        bad = self._call(*self._addresses, rows.ctypes.data, self._batch_size, noise, self._rows)
         if bad:
             raise IndexError(
                 f"a batch has rows from {rows.min()} to {rows.max()}: they must be from 0 to "
@@ -147,7 +150,7 @@ class CompiledOutputs:
             part = x[start : start + self.ROWS]
             arrays = (self._work, part, self._labels, self._rows)
             addresses = [array.ctypes.data for array in arrays]
-            self._call(model.ctypes.data, unused, *addresses, len(part), len(part))
+            self._call(model.ctypes.data, unused, *addresses, len(part), 0, len(part))
             by_row = self._logits.transpose(0, 2, 1).reshape(-1, self._plan.classes)
             outputs[start : start + self.ROWS] = by_row[: len(part)]
         return outputs
@@ -157,7 +160,7 @@ def _function(name: str, memory: Plan, cpu: Cpu) -> Callable[..., int]:
     """Return one of a network's functions."""
     pointers = [ctypes.c_void_p] * 6
     library = _library(memory.stages, memory.shape, cpu)
-    return library.function(name, ctypes.c_int32, *pointers, ctypes.c_int64, ctypes.c_int64)
+    return library.function(name, ctypes.c_int32, *pointers, *[ctypes.c_int64] * 3)
 
 
 # Cached: loading takes .05 s, and gradients and each thread of an evaluation need the code.
@@ -191,6 +194,12 @@ def write_network(module: Any, memory: Plan, vectors: int) -> None:
         names.append(name)
         return StepKernel(module, name, vectors, halves=isinstance(stage, Convolution))
 
+    def dropout(number: int, name: str, buffer: Buffer) -> None:
+        stage = memory.stages[number]
+        if stage.dropout:
+            k = kernel(f"{name}_dropout{number}")
+            dropout_kernels.write_dropout(k, stage, number, buffer)
+
     batch_kernels.write_gather(kernel("gather"), memory)
     for number, (stage, here) in enumerate(zip(memory.stages, memory.places, strict=True)):
         k = kernel(f"forward{number}", stage)
@@ -198,10 +207,13 @@ def write_network(module: Any, memory: Plan, vectors: int) -> None:
             linear_kernels.write_forward(k, stage, here)
         else:
             convolution_kernels.write_forward(k, stage, here)
-    _write_whole(module, _OUTPUTS, names, memory.classes)
+        dropout(number, "forward", here.output)
+    outputs = [name for name in names if "dropout" not in name]
+    _write_whole(module, _OUTPUTS, outputs, memory.classes)
     batch_kernels.write_loss(kernel("loss"), memory)
     for number in reversed(range(len(memory.stages))):
         stage, here = memory.stages[number], memory.places[number]
+        dropout(number, "backward", here.gradient)
         if stage.bias:
             linear_kernels.write_biases(kernel(f"biases{number}"), memory, number)
         before = memory.places[number - 1] if number else None

@@ -17,7 +17,7 @@ _LARGEST_KERNEL, _LARGEST_POOL = 11, 4
 
 @dataclass(frozen=True)
 class Convolution:
-    """A convolution of stride 1, then max-pooling, then ReLU.
+    """A convolution of stride 1, then max-pooling, then ReLU, then dropout.
 
     Parameters
     ----------
@@ -31,6 +31,8 @@ class Convolution:
         Whether it has a bias, and a ReLU at the end.
     pool : int
         Size of the square pools; 1 for none.
+    dropout : float
+        Probability that an entry of the output is set to zero in training.
     """
 
     channels: int
@@ -42,6 +44,7 @@ class Convolution:
     bias: bool
     pool: int = 1
     relu: bool = False
+    dropout: float = 0.0
 
     @property
     def out_height(self) -> int:
@@ -66,7 +69,7 @@ class Convolution:
 
 @dataclass(frozen=True)
 class Linear:
-    """A linear layer, then ReLU.
+    """A linear layer, then ReLU, then dropout.
 
     Parameters
     ----------
@@ -74,12 +77,15 @@ class Linear:
         Sizes of input and output.
     bias, relu : bool
         Whether it has a bias, and a ReLU at the end.
+    dropout : float
+        Probability that an entry of the output is set to zero in training.
     """
 
     inputs: int
     outputs: int
     bias: bool
     relu: bool = False
+    dropout: float = 0.0
 
     @property
     def output_shape(self) -> tuple[int, ...]:
@@ -124,8 +130,10 @@ def read_stack(module: nn.Module, shape: tuple[int, ...]) -> tuple[Stage, ...]:
             kind = type(layer.module).__name__
             raise Unsupported(f"layer {layer.name!r} ({kind}): {reason}") from None
     last = stages[-1] if stages else None
-    if not isinstance(last, Linear) or last.relu:
+    if not isinstance(last, Linear) or last.relu or last.dropout:
         raise Unsupported("the last layer is not Linear")
+    if any(stage.dropout for stage in stages) and not all(p.training for p in module.modules()):
+        raise Unsupported("it has dropout, and parts that are in evaluation mode")
     used = [parameter for layer in layers for parameter in layer.module.parameters()]
     if list(map(id, used)) != list(map(id, module.parameters())):
         raise Unsupported("its layers are not used once each, in the order of their definition")
@@ -152,11 +160,18 @@ def _add_layer(stages: list[Stage], applied: Layer, shape: tuple[int, ...]) -> t
     elif last is None or math.prod(shape) != math.prod(last.output_shape):
         raise Unsupported("no compiled code for it at this place")
     elif type(layer) is nn.ReLU:
-        stages[-1] = replace(last, relu=True)
+        stages[-1] = replace(last, relu=True)  # also after dropout, which keeps all signs
+        return shape
+    elif type(layer) is nn.Dropout:
+        if last.dropout:
+            raise Unsupported("it is the second dropout at this place")
+        stages[-1] = replace(last, dropout=float(layer.p))
         return shape
     elif type(layer) is nn.MaxPool2d:
         if not isinstance(last, Convolution) or last.pool > 1 or len(shape) != 3:
             raise Unsupported("a pool must come after a convolution, at most one after each")
+        if last.dropout:
+            raise Unsupported("a pool must come before dropout")
         stages[-1] = replace(last, pool=_pool_size(layer, shape))
     else:
         raise Unsupported("no compiled code for this kind of layer")

@@ -15,6 +15,7 @@ ARGUMENTS = (
     ("y", POINTER),  # int64, their labels
     ("rows", POINTER),  # int64, the rows of the batch
     ("batch", LONG),  # how many they are
+    ("noise", LONG),  # random bits, for dropout
 )
 
 
