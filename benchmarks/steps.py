@@ -78,7 +78,7 @@ class LeNet(nn.Module):
 
 
 class WithDropout(nn.Module):
-    """The layers of PyTorch's example for MNIST."""
+    """The network of PyTorch's example for MNIST."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ class WithDropout(nn.Module):
         x = torch.relu(self.conv2(torch.relu(self.conv1(x))))
         x = self.dropout1(nn.functional.max_pool2d(x, 2))
         x = self.dropout2(torch.relu(self.hidden(torch.flatten(x, 1))))
-        return cast(torch.Tensor, self.out(x))
+        return torch.log_softmax(self.out(x), dim=1)
 
 
 def perceptron() -> nn.Module:
@@ -106,7 +106,7 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module] | None, tuple[int, ...]]] = {
     "the paper's CNN, 28x28": (None, (1, 28, 28)),
     "three 3x3 convolutions, 32x32x3": (three_convolutions, (3, 32, 32)),
     "LeNet as a class, 32x32x3": (LeNet, (3, 32, 32)),
-    "two 3x3 convolutions with dropout, 28x28": (WithDropout, (1, 28, 28)),
+    "PyTorch's example for MNIST, 28x28": (WithDropout, (1, 28, 28)),
     "perceptron 784-200-200-10": (perceptron, (1, 28, 28)),
 }
 

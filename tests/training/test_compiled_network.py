@@ -87,7 +87,7 @@ def dropping() -> nn.Module:
         *(nn.Conv2d(2, 3, 3), nn.ReLU(), nn.Dropout(0.3)),
         *(nn.Conv2d(3, 17, 3, padding=1), nn.MaxPool2d(2), nn.Dropout(0.5), nn.ReLU()),
         *(nn.Flatten(), nn.Linear(17 * 12, 20), nn.Dropout(0.1)),
-        *(nn.Linear(20, 9), nn.ReLU(), nn.Dropout(0.2), nn.Linear(9, 4)),
+        *(nn.Linear(20, 9), nn.ReLU(), nn.Dropout(0.2), nn.Linear(9, 4), nn.LogSoftmax(1)),
     )
 
 

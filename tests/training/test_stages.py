@@ -76,7 +76,7 @@ class Flattened(Functions):
 
 
 class Dropping(nn.Module):
-    """As PyTorch's example for MNIST, but for its log-softmax."""
+    """As PyTorch's example for MNIST."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -87,7 +87,8 @@ class Dropping(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = functional.relu(self.conv1(x))
         x = self.dropout1(functional.max_pool2d(functional.relu(self.conv2(x)), 2))
-        return self.fc2(self.dropout2(functional.relu(self.fc1(torch.flatten(x, 1)))))
+        x = self.fc2(self.dropout2(functional.relu(self.fc1(torch.flatten(x, 1)))))
+        return functional.log_softmax(x, dim=1)
 
 
 class DroppingFunctions(Dropping):
@@ -95,17 +96,17 @@ class DroppingFunctions(Dropping):
         x = functional.max_pool2d(functional.relu(self.conv2(functional.relu(self.conv1(x)))), 2)
         x = torch.flatten(functional.dropout(x, 0.25, self.training), 1)
         x = functional.dropout(self.fc1(x), training=self.training, inplace=True)
-        return self.fc2(functional.relu(x))
+        return self.fc2(functional.relu(x)).log_softmax(-1)
 
 
 @pytest.mark.parametrize("make", [Dropping, DroppingFunctions])
-def test_dropout_is_the_end_of_a_stage(make: Callable[[], nn.Module]) -> None:
+def test_dropout_and_log_softmax_end_a_stage(make: Callable[[], nn.Module]) -> None:
     module = make()
     assert read_stack(module, (1, 10, 10)) == (
         Convolution(1, 10, 10, 3, 3, 0, True, relu=True),
         Convolution(3, 8, 8, 4, 3, 0, True, 2, True, 0.25),
         Linear(36, 8, True, True, 0.5),
-        Linear(8, 10, True),
+        Linear(8, 10, True, log_softmax=True),
     )
     check_layers(module, (1, 10, 10))
 
@@ -461,6 +462,19 @@ def twice() -> nn.Module:
             r"layer '2' \(MaxPool2d\): a pool must come before dropout",
         ),
         (lambda: nn.Sequential(nn.Flatten(), nn.Linear(16, 2), nn.Dropout()), "the last layer"),
+        (
+            lambda: numbers(nn.Linear(16, 16), nn.LogSoftmax(1)),
+            "a layer comes after the log-softmax",
+        ),
+        (
+            lambda: nn.Sequential(nn.Flatten(), nn.Linear(16, 2), nn.LogSoftmax(0)),
+            r"layer '2' \(LogSoftmax\): it is not that of the classes",
+        ),
+        (
+            lambda: nn.Sequential(nn.Flatten(), nn.Linear(16, 2), nn.LogSoftmax(1), nn.ReLU()),
+            "the last layer is not Linear",
+        ),
+        (lambda: images(nn.Conv2d(1, 1, 1), nn.LogSoftmax(1)), r"layer '1' \(LogSoftmax\)"),
         (
             lambda: numbers(nn.Linear(16, 16), nn.Dropout()).eval(),
             "it has dropout, and parts that are in evaluation mode",

@@ -10,7 +10,8 @@ padding), MaxPool2d after a convolution (pools side by side), ReLU, Dropout, Fla
 with cross-entropy, in float32. torch.fx finds the layers (`layers`) in an ``nn.Sequential`` or in
 the ``forward`` of a class, which must have no conditions (`conditions`). They become *stages*
 (`stages`): a convolution with the pooling and the ReLU after it, or a linear layer with its ReLU,
-and dropout at the end. `stages.read_stack` says what is in the way otherwise.
+and dropout at the end. A log-softmax after the last layer changes neither the cross-entropy nor its
+gradient, and only evaluations compute it. `stages.read_stack` says what is in the way otherwise.
 
 **Memory.** Sixteen samples form a *group*, and a vector holds one number of each of its samples:
 activations lie as [group][channel][row][column][sample]. So every layer has full vectors

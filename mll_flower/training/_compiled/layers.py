@@ -27,10 +27,12 @@ _LAYERS = (
     nn.Dropout,
     nn.Flatten,
     nn.Linear,
+    nn.LogSoftmax,
     nn.Identity,
 )
 _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 _RELU = (functional.relu, functional.relu_, torch.relu, torch.relu_)
+_LOG_SOFTMAX = (functional.log_softmax, torch.log_softmax)
 _POOL = (functional.max_pool2d, torch.max_pool2d)
 _POOL_ARGUMENTS = ("kernel_size", "stride", "padding", "dilation", "ceil_mode", "return_indices")
 
@@ -183,6 +185,10 @@ def _layer(module: nn.Module, node: fx.Node, training: bool) -> list[Layer]:
     elif target in _POOL:
         options = _named(_POOL_ARGUMENTS, arguments, node)
         return [Layer(node.name, nn.MaxPool2d(**options))]
+    elif target in _LOG_SOFTMAX or (node.op == "call_method" and target == "log_softmax"):
+        options = _named(("dim",), arguments, node)
+        if options.get("dim") is not None and options.get("dtype") is None:
+            return [Layer(node.name, nn.LogSoftmax(options["dim"]))]
     elif target is functional.dropout:
         options = _named(("p", "training", "inplace"), arguments, node)
         if options.pop("training", True) is training:

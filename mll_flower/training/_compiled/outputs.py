@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from mll_flower.training._compiled.stages import read_stack
+from mll_flower.training._compiled.stages import Linear, read_stack
 
 
 class CompiledModule(nn.Module):
@@ -37,6 +37,13 @@ class CompiledModule(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the outputs for a batch of examples."""
+        logits = self._logits(x)
+        last = self._stages[-1]
+        if isinstance(last, Linear) and last.log_softmax:
+            return logits.log_softmax(1)
+        return logits
+
+    def _logits(self, x: Tensor) -> Tensor:
         # With NumPy: after an operation of its own, torch's threads are busy waiting for another.
         model = np.concatenate([p.detach().numpy().ravel() for p in self.module.parameters()])
         rows: NDArray[np.float32] = np.ascontiguousarray(x.numpy())

@@ -79,6 +79,9 @@ class Linear:
         Whether it has a bias, and a ReLU at the end.
     dropout : float
         Probability that an entry of the output is set to zero in training.
+    log_softmax : bool
+        Whether its outputs become log-probabilities at the end. The cross-entropy is the same
+        without that, and so is its gradient.
     """
 
     inputs: int
@@ -86,6 +89,7 @@ class Linear:
     bias: bool
     relu: bool = False
     dropout: float = 0.0
+    log_softmax: bool = False
 
     @property
     def output_shape(self) -> tuple[int, ...]:
@@ -132,6 +136,8 @@ def read_stack(module: nn.Module, shape: tuple[int, ...]) -> tuple[Stage, ...]:
     last = stages[-1] if stages else None
     if not isinstance(last, Linear) or last.relu or last.dropout:
         raise Unsupported("the last layer is not Linear")
+    if any(isinstance(stage, Linear) and stage.log_softmax for stage in stages[:-1]):
+        raise Unsupported("a layer comes after the log-softmax")
     if any(stage.dropout for stage in stages) and not all(p.training for p in module.modules()):
         raise Unsupported("it has dropout, and parts that are in evaluation mode")
     used = [parameter for layer in layers for parameter in layer.module.parameters()]
@@ -166,6 +172,11 @@ def _add_layer(stages: list[Stage], applied: Layer, shape: tuple[int, ...]) -> t
         if last.dropout:
             raise Unsupported("it is the second dropout at this place")
         stages[-1] = replace(last, dropout=float(layer.p))
+        return shape
+    elif type(layer) is nn.LogSoftmax:
+        if not isinstance(last, Linear) or layer.dim not in (1, -1):
+            raise Unsupported("it is not that of the classes")
+        stages[-1] = replace(last, log_softmax=True)
         return shape
     elif type(layer) is nn.MaxPool2d:
         if not isinstance(last, Convolution) or last.pool > 1 or len(shape) != 3:
