@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -211,6 +212,12 @@ class Kept(Net):
         return self.after(x).view(-1, 400)
 
 
+class Bound(Kept):
+    def __init__(self) -> None:
+        super().__init__()
+        self.after = partial(now_and_then)
+
+
 class Chosen(Net):
     def flat(self, x: torch.Tensor) -> torch.Tensor:
         return random.choice([torch.relu, torch.relu_])(x).view(-1, 400)
@@ -329,6 +336,7 @@ class OwnBatch(Net):
         (Branching, "Branching.flat has a condition"),
         (Helped, "now_and_then has a condition"),
         (Inner, "now_and_then has a condition"),
+        (Bound, "now_and_then has a condition"),
         (Kept, "now_and_then has a condition"),
         (closed_over, "now_and_then has a condition"),
         (Chosen, "Random.choice has a condition"),

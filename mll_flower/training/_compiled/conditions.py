@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dis
 from collections.abc import Iterator
+from functools import partial
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -64,10 +65,14 @@ def _methods(part: nn.Module, names: set[str]) -> list[FunctionType]:
 
 
 def _as_functions(values: Any) -> list[FunctionType]:
-    """Return the Python functions behind some values: those of methods and properties too."""
+    """Return the Python functions behind some values: methods, properties, partial functions."""
     functions = []
     for value in values:
-        inner = value.fget if isinstance(value, property) else getattr(value, "__func__", value)
+        if isinstance(value, property):
+            value = value.fget
+        elif isinstance(value, partial):
+            value = value.func
+        inner = getattr(value, "__func__", value)
         if isinstance(inner, FunctionType):
             functions.append(inner)
     return functions
