@@ -22,6 +22,7 @@ from flwr.serverapp import Grid
 from flwr.supercore import log
 
 from mll_flower.grids._never_blocking import never_blocks
+from mll_flower.grids._prompt_messages import deliver_promptly
 from mll_flower.grids._watchers import Watchers
 from mll_flower.grids.absences import Absence, absent_reply
 from mll_flower.grids.wrapper import GridWrapper
@@ -111,6 +112,8 @@ class DeadlineGrid(GridWrapper):
         return [self._reply_or_absence(message, replies, limit) for message in asked]
 
     def _send(self, messages: list[Message], limit: float, deadline: float) -> list[_Sent]:
+        if self._watchers is None:
+            deliver_promptly(self.grid)
         for message in messages:
             # A message that its node has not begun by the deadline must expire: otherwise a
             # slow node would work through its backlog, and be late in every round.
