@@ -99,8 +99,13 @@ def machine() -> str:
     model = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
     if info.is_file():
-        found = re.search(r"model name\s*:\s*(.+)", info.read_text())
+        text = info.read_text()
+        found = re.search(r"model name\s*:\s*(.+)", text)
         model = found.group(1) if found else model
+        # Virtual machines often hide the CPU's name, but not its generation.
+        generation = re.search(r"cpu family\s*:\s*(\d+)\nmodel\s*:\s*(\d+)", text)
+        if generation:
+            model += " (family {}, model {})".format(*generation.groups())
     load = f"; load average {_LOAD:.1f} before the measurement" if _LOAD > 0.5 else ""
     parts = ", ".join(f"{name} {version(name)}" for name in ("torch", "numpy", "flwr"))
     return f"{cores()} cores, {model}; Python {platform.python_version()}, {parts}{load}"
