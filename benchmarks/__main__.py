@@ -1,6 +1,6 @@
 """``python -m benchmarks``: all tables of docs/performance.md, one benchmark after another.
 
-Takes about 45 minutes on two cores that are otherwise idle.
+Takes about an hour on two cores that are otherwise idle.
 """
 
 from __future__ import annotations
